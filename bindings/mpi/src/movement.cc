@@ -19,6 +19,19 @@ std::byte* own_in_place(Work& work, std::byte* base, const Block& blocks, MPI_Co
   return place;
 }
 
+// Memory for `parts` equal parts of a block, `bytes` of each. If the block has room for another number, the other ranks
+// most likely send as many as this one does: so all make the same call, and what this rank has no room for is dropped.
+std::byte* received(Work& work, const Block& block, std::size_t parts, std::size_t bytes) {
+  if (bytes * parts == block.bytes()) [[likely]]
+    return work.received(block);
+  std::byte* const memory = work.scratch(bytes * parts);
+  const std::size_t elements = block.count / parts;
+  for (std::size_t part = 0; part < parts; ++part) {
+    work.unpack_later(memory + part * bytes, block.at(static_cast<MPI_Aint>(part * elements), elements), bytes);
+  }
+  return memory;
+}
+
 }  // namespace
 
 Outcome barrier(Work& work) {
@@ -46,17 +59,15 @@ Outcome allgather(Work& work, const void* send, MPI_Count send_count, MPI_Dataty
   if (wrong_block(recv, recv_count, recv_type) || wrong_unless_in_place(send, send_count, send_type)) {
     return Outcome::pass(Reason::kArgument);
   }
+  const bool in_place = send == MPI_IN_PLACE;
   const Block blocks(recv, of_all(work, recv_count), recv_type);
-  if (work.is_short(blocks.bytes())) return Outcome::pass(Reason::kShort);
-  std::byte* to = work.received(blocks);
-  const std::size_t bytes = static_cast<std::size_t>(recv_count) * blocks.layout.bytes;
-  const std::byte* from = nullptr;
-  if (send == MPI_IN_PLACE) {
-    from = own_in_place(work, to, blocks, recv_count);
-  } else {
-    const Block block(send, static_cast<std::size_t>(send_count), send_type);
-    from = work.apart(work.sent(block), block.bytes(), to, blocks.bytes());
-  }
+  const Block block = in_place ? Block(recv, static_cast<std::size_t>(recv_count), recv_type, blocks.layout)
+                               : Block(send, static_cast<std::size_t>(send_count), send_type);
+  const std::size_t bytes = block.bytes();
+  if (work.is_short(bytes * static_cast<std::size_t>(work.ranks()))) return Outcome::pass(Reason::kShort);
+  std::byte* to = received(work, blocks, static_cast<std::size_t>(work.ranks()), bytes);
+  const std::byte* from =
+      in_place ? own_in_place(work, to, blocks, recv_count) : work.apart(work.sent(block), bytes, to, blocks.bytes());
   return run(work, [&] { return tuttiAllGather(from, to, bytes, kByte, work.comm(), work.stream()); });
 }
 
@@ -64,30 +75,26 @@ Outcome gather(Work& work, const void* send, MPI_Count send_count, MPI_Datatype 
                MPI_Count recv_count, MPI_Datatype recv_type, int root) {
   if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const bool receives = work.rank() == root;
+  const bool in_place = send == MPI_IN_PLACE;
   if ((receives && wrong_block(recv, recv_count, recv_type)) || wrong_unless_in_place(send, send_count, send_type) ||
-      (send == MPI_IN_PLACE && !receives)) {
+      (in_place && !receives)) {
     return Outcome::pass(Reason::kArgument);
   }
-  const Block shown =
-      receives ? Block(recv, of_all(work, recv_count), recv_type) : Block(send, of_all(work, send_count), send_type);
-  if (work.is_short(shown.bytes())) return Outcome::pass(Reason::kShort);
+  const Block block = in_place ? Block(recv, static_cast<std::size_t>(recv_count), recv_type)
+                               : Block(send, static_cast<std::size_t>(send_count), send_type);
+  const std::size_t bytes = block.bytes();
+  if (work.is_short(bytes * static_cast<std::size_t>(work.ranks()))) return Outcome::pass(Reason::kShort);
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
-  std::size_t bytes = 0;
-  std::size_t received = 0;
+  std::size_t room = 0;
   if (receives) {
-    const Block& blocks = shown;
-    to = work.received(blocks);
-    received = blocks.bytes();
-    bytes = static_cast<std::size_t>(recv_count) * blocks.layout.bytes;
-    if (send == MPI_IN_PLACE) from = own_in_place(work, to, blocks, recv_count);
+    const std::size_t all = of_all(work, recv_count);
+    const Block blocks = in_place ? Block(recv, all, recv_type, block.layout) : Block(recv, all, recv_type);
+    to = received(work, blocks, static_cast<std::size_t>(work.ranks()), bytes);
+    room = blocks.bytes();
+    if (in_place) from = own_in_place(work, to, blocks, recv_count);
   }
-  if (send != MPI_IN_PLACE) {
-    const auto elements = static_cast<std::size_t>(send_count);
-    const Block block = receives ? Block(send, elements, send_type) : Block(send, elements, send_type, shown.layout);
-    bytes = block.bytes();
-    from = work.apart(work.sent(block), bytes, to, received);
-  }
+  if (!in_place) from = work.apart(work.sent(block), bytes, to, room);
   return run(work, [&] { return tuttiGather(from, to, bytes, kByte, root, work.comm(), work.stream()); });
 }
 
@@ -95,28 +102,27 @@ Outcome scatter(Work& work, const void* send, MPI_Count send_count, MPI_Datatype
                 MPI_Count recv_count, MPI_Datatype recv_type, int root) {
   if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const bool sends = work.rank() == root;
+  const bool in_place = recv == MPI_IN_PLACE;
   if ((sends && wrong_block(send, send_count, send_type)) || wrong_unless_in_place(recv, recv_count, recv_type) ||
-      (recv == MPI_IN_PLACE && !sends)) {
+      (in_place && !sends)) {
     return Outcome::pass(Reason::kArgument);
   }
-  const Block shown =
-      sends ? Block(send, of_all(work, send_count), send_type) : Block(recv, of_all(work, recv_count), recv_type);
-  if (work.is_short(shown.bytes())) return Outcome::pass(Reason::kShort);
+  const Block block = in_place ? Block(send, static_cast<std::size_t>(send_count), send_type)
+                               : Block(recv, static_cast<std::size_t>(recv_count), recv_type);
+  std::size_t bytes = block.bytes();
+  if (work.is_short(bytes * static_cast<std::size_t>(work.ranks()))) return Outcome::pass(Reason::kShort);
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
-  std::size_t bytes = 0;
   if (sends) {
-    const Block& blocks = shown;
+    const std::size_t all = of_all(work, send_count);
+    const Block blocks = in_place ? Block(send, all, send_type, block.layout) : Block(send, all, send_type);
     from = work.sent(blocks);
     bytes = static_cast<std::size_t>(send_count) * blocks.layout.bytes;
     // In place nothing is written there.
     to = const_cast<std::byte*>(from) + static_cast<std::size_t>(work.rank()) * bytes;
   }
-  if (recv != MPI_IN_PLACE) {
-    const auto elements = static_cast<std::size_t>(recv_count);
-    const Block block = sends ? Block(recv, elements, recv_type) : Block(recv, elements, recv_type, shown.layout);
-    to = work.received(block);
-    bytes = block.bytes();
+  if (!in_place) {
+    to = received(work, block, 1, bytes);
     if (sends) from = work.apart(from, of_all(work, static_cast<MPI_Count>(bytes)), to, bytes);
   }
   return run(work, [&] { return tuttiScatter(from, to, bytes, kByte, root, work.comm(), work.stream()); });
@@ -128,13 +134,14 @@ Outcome alltoall(Work& work, const void* send, MPI_Count send_count, MPI_Datatyp
     return Outcome::pass(Reason::kArgument);
   }
   const Block blocks(recv, of_all(work, recv_count), recv_type);
-  if (work.is_short(blocks.bytes())) return Outcome::pass(Reason::kShort);
-  std::byte* to = work.received(blocks);
+  const bool in_place = send == MPI_IN_PLACE;
+  const Block sent = in_place ? blocks : Block(send, of_all(work, send_count), send_type);
+  if (work.is_short(sent.bytes())) return Outcome::pass(Reason::kShort);
+  const std::size_t bytes = static_cast<std::size_t>(in_place ? recv_count : send_count) * sent.layout.bytes;
+  std::byte* to = received(work, blocks, static_cast<std::size_t>(work.ranks()), bytes);
   // In place what lies in the receive buffer is sent, in another memory if it must be packed.
-  const Block sent = send == MPI_IN_PLACE ? blocks : Block(send, of_all(work, send_count), send_type);
   const std::byte* from = work.sent(sent);
   if (from != to) from = work.apart(from, sent.bytes(), to, blocks.bytes());
-  const std::size_t bytes = static_cast<std::size_t>(recv_count) * blocks.layout.bytes;
   return run(work, [&] { return tuttiAlltoAll(from, to, bytes, kByte, work.comm(), work.stream()); });
 }
 

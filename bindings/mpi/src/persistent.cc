@@ -108,18 +108,21 @@ int start_request(MPI_Request* request) {
   int error = MPI_SUCCESS;
   bool started = false;
   bool queued = false;
+  Outcome outcome = tuttiSuccess;
   const int thrown = caught([&] {
     auto work = std::make_unique<Work>(persistent->communicator, Mode::kQueued);
     error = PMPI_Start(request);
     if (error != MPI_SUCCESS) return;
     started = true;
-    const Outcome outcome = persistent->body(*work);
+    outcome = persistent->body(*work);
     if (outcome.reason != Reason::kNone || outcome.result != tuttiSuccess) return;
     add_pending(std::move(work), *request, *persistent);
     queued = true;
   });
   if (started && !queued) {
-    error = thrown == MPI_SUCCESS ? report_failure(communicator, persistent->function, Form::kPersistent) : thrown;
+    error = thrown == MPI_SUCCESS ? report_failure(communicator, persistent->function, Form::kPersistent,
+                                                   communicator.comm, outcome.result)
+                                  : thrown;
     end_receive(*persistent);
     PMPI_Wait(request, MPI_STATUS_IGNORE);
   }

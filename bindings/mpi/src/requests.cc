@@ -87,8 +87,9 @@ void end(Pending& pending, tuttiResult_t result) {
   pending.work->ended();
   if (result != tuttiSuccess) pending.work->failed();
   const Form form = pending.persistent != nullptr ? Form::kPersistent : Form::kNonblocking;
-  pending.error =
-      result == tuttiSuccess ? pending.work->finish() : report_failure(*pending.communicator, pending.function, form);
+  pending.error = result == tuttiSuccess
+                      ? pending.work->finish()
+                      : report_failure(*pending.communicator, pending.function, form, pending.work->comm(), result);
   if (pending.error != MPI_SUCCESS) count_failed(pending.function, true);
   pending.work.reset();
 }

@@ -62,7 +62,7 @@ int serve(Function function, MPI_Comm comm, Body body, Pass pass) {
   } else if (outcome.reason != Reason::kNone) {
     error = pass_on(*communicator, body, pass);
   } else if (outcome.result != tuttiSuccess) {
-    error = report_failure(*communicator, function, Form::kBlocking);
+    error = report_failure(*communicator, function, Form::kBlocking, communicator->comm, outcome.result);
   }
   if (error != MPI_SUCCESS && outcome.reason == Reason::kNone) [[unlikely]]
     count_failed(function, false);
@@ -91,7 +91,7 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
   } else if (outcome.reason != Reason::kNone) {
     error = pass_on(*communicator, body, pass);
   } else if (outcome.result != tuttiSuccess) {
-    error = report_failure(*communicator, function, Form::kNonblocking);
+    error = report_failure(*communicator, function, Form::kNonblocking, communicator->comm, outcome.result);
   }
   if (error != MPI_SUCCESS && outcome.reason == Reason::kNone) count_failed(function, true);
   count_call(function, true, outcome.reason, timer);

@@ -15,6 +15,7 @@ constexpr tuttiDataType_t kByte = tuttiUint8;
 struct Parts {
   std::byte* base = nullptr;
   bool packed = false;
+  bool cut = false;  // counts are not those of the blocks
   std::vector<std::size_t> counts;
   std::vector<std::size_t> displs;
   std::vector<Block> blocks;  // where they are the caller's
@@ -79,15 +80,30 @@ void place(Work& work, Parts& parts) {
   }
 }
 
+// Other ranks must send what this one receives, as it does itself: `own` bytes. If that is not what it has room for,
+// and all blocks are of one length, the other ranks most likely send as many as well: so all make the same call.
+void expect(Parts& parts, int rank, std::size_t own) {
+  const std::size_t room = parts.counts[static_cast<std::size_t>(rank)];
+  if (room == own) [[likely]]
+    return;
+  parts.cut = true;
+  const auto is_other = [room](std::size_t count) { return count != room; };
+  if (std::none_of(parts.counts.begin(), parts.counts.end(), is_other)) {
+    std::fill(parts.counts.begin(), parts.counts.end(), own);
+  } else {
+    parts.counts[static_cast<std::size_t>(rank)] = own;
+  }
+}
+
 // Blocks that overlap are an error that MPI libraries let pass: as there, one of the ranks' stays. `own`: where this
 // rank's own block comes from, if it does not come with the others.
 void place_received(Work& work, Parts& parts, const std::byte* own = nullptr) {
-  parts.packed = !all_dense(parts) || overlap(parts);
+  parts.packed = parts.cut || !all_dense(parts) || overlap(parts);
   place(work, parts);
   if (!parts.packed) return;
   for (std::size_t at = 0; at < parts.blocks.size(); ++at) {
     const bool apart = own != nullptr && at == static_cast<std::size_t>(work.rank());
-    work.unpack_later(apart ? own : parts.base + parts.displs[at], parts.blocks[at]);
+    work.unpack_later(apart ? own : parts.base + parts.displs[at], parts.blocks[at], parts.counts[at]);
   }
 }
 
@@ -152,10 +168,10 @@ Outcome exchange(Work& work, Parts* send, Parts& recv) {
   } else {
     const auto own = static_cast<std::size_t>(work.rank());
     place_sent(work, *send);
-    const bool same = send->counts[own] == recv.counts[own];
-    place_received(work, recv, same ? send->base + send->displs[own] : nullptr);
+    expect(recv, work.rank(), send->counts[own]);
+    place_received(work, recv, send->base + send->displs[own]);
     // Unpacked from where it is sent from.
-    if (recv.packed && same) send->counts[own] = recv.counts[own] = 0;
+    if (recv.packed) send->counts[own] = recv.counts[own] = 0;
   }
   return run(work, [&] {
     return tuttiAlltoAllV(send->base, send->counts.data(), send->displs.data(), recv.base, recv.counts.data(),
@@ -173,15 +189,17 @@ Outcome allgatherv(Work& work, const void* send, MPI_Count send_count, MPI_Datat
   Parts parts = parts_of(work, recv, counts, displs, recv_type);
   const std::size_t total = std::accumulate(parts.counts.begin(), parts.counts.end(), std::size_t{0});
   if (work.is_short(total)) return Outcome::pass(Reason::kShort);
-  place_received(work, parts);
   const std::byte* from = nullptr;
   std::size_t bytes = parts.counts[static_cast<std::size_t>(work.rank())];
   if (send == MPI_IN_PLACE) {
+    place_received(work, parts);
     from = own_in_place(work, parts);
   } else {
     const Block block(send, static_cast<std::size_t>(send_count), send_type);
-    from = sent_apart(work, block, parts);
     bytes = block.bytes();
+    expect(parts, work.rank(), bytes);
+    place_received(work, parts);
+    from = sent_apart(work, block, parts);
   }
   return run(work, [&] {
     return tuttiAllGatherV(from, bytes, parts.base, parts.counts.data(), parts.displs.data(), kByte, work.comm(),
@@ -197,20 +215,17 @@ Outcome gatherv(Work& work, const void* send, MPI_Count send_count, MPI_Datatype
       wrong_unless_in_place(send, send_count, send_type) || (send == MPI_IN_PLACE && !receives)) {
     return Outcome::pass(Reason::kArgument);
   }
+  const bool in_place = send == MPI_IN_PLACE;
   Parts parts;
-  const std::byte* from = nullptr;
-  std::size_t bytes = 0;
+  if (receives) parts = parts_of(work, recv, counts, displs, recv_type);
+  const Block block = in_place ? parts.blocks[static_cast<std::size_t>(root)]
+                               : Block(send, static_cast<std::size_t>(send_count), send_type);
+  const std::size_t bytes = block.bytes();
   if (receives) {
-    parts = parts_of(work, recv, counts, displs, recv_type);
+    expect(parts, root, bytes);
     place_received(work, parts);
-    bytes = parts.counts[static_cast<std::size_t>(root)];
-    if (send == MPI_IN_PLACE) from = own_in_place(work, parts);
   }
-  if (send != MPI_IN_PLACE) {
-    const Block block(send, static_cast<std::size_t>(send_count), send_type);
-    from = sent_apart(work, block, parts);
-    bytes = block.bytes();
-  }
+  const std::byte* from = in_place ? own_in_place(work, parts) : sent_apart(work, block, parts);
   return run(work, [&] {
     return tuttiGatherV(from, bytes, parts.base, parts.counts.data(), parts.displs.data(), kByte, root, work.comm(),
                         work.stream());
@@ -236,8 +251,13 @@ Outcome scatterv(Work& work, const void* send, Numbers counts, Numbers displs, M
   }
   if (recv != MPI_IN_PLACE) {
     const Block block(recv, static_cast<std::size_t>(recv_count), recv_type);
-    to = work.received(block);
-    bytes = block.bytes();
+    if (!sends) bytes = block.bytes();
+    if (bytes == block.bytes()) {
+      to = work.received(block);
+    } else {
+      to = work.scratch(bytes);
+      work.unpack_later(to, block, bytes);
+    }
   }
   return run(work, [&] {
     return tuttiScatterV(parts.base, parts.counts.data(), parts.displs.data(), to, bytes, kByte, root, work.comm(),

@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <string>
+#include <string_view>
 
 #include "config.h"
+#include "exceptions.h"
 #include "progress.h"
 
 namespace tutti::mpi {
@@ -79,9 +82,9 @@ std::byte* Work::received(const Block& block) {
   return packed;
 }
 
-void Work::unpack_later(const std::byte* from, const Block& block) {
-  if (block.count == 0 || checked()) return;
-  later_.push_back({from, block, false});
+void Work::unpack_later(const std::byte* from, const Block& block, std::size_t bytes) {
+  if ((block.count == 0 && bytes == 0) || checked()) return;
+  later_.push_back({from, bytes, block, false});
   // The program may free its datatype before a nonblocking call is complete.
   if (!nonblocking() || block.layout.predefined) return;
   if (PMPI_Type_dup(block.type, &later_.back().block.type) == MPI_SUCCESS) later_.back().own_type = true;
@@ -93,13 +96,30 @@ void Work::move_later(const std::byte* from, std::byte* to, std::size_t bytes) {
   move_bytes_ = bytes;
 }
 
+int Work::unpack_part(const Later& later) {
+  const Block& block = later.block;
+  const std::byte* from = later.from;
+  Scratch whole(block.bytes());
+  if (later.bytes > block.bytes()) {
+    truncated_ = true;
+  } else {
+    pack_into(whole.data(), block);
+    if (later.bytes > 0) std::memcpy(whole.data(), from, later.bytes);
+    from = whole.data();
+  }
+  return unpack(from, block.address, block.count, block.type, block.layout, communicator_.handle);
+}
+
 int Work::finish() {
   for (const Later& later : later_) {
     const Block& block = later.block;
-    const int error = unpack(later.from, block.address, block.count, block.type, block.layout, communicator_.handle);
+    const int error = later.bytes == block.bytes() ? unpack(later.from, block.address, block.count, block.type,
+                                                            block.layout, communicator_.handle)
+                                                   : unpack_part(later);
     if (error != MPI_SUCCESS) error_ = error;
   }
   if (move_bytes_ > 0) std::memmove(move_to_, move_from_, move_bytes_);
+  if (truncated_) error_ = raise_error(communicator_.handle, MPI_ERR_TRUNCATE);
   return error_;
 }
 
@@ -122,9 +142,12 @@ int failure_code() {
 #endif
 }
 
-void say_failure(const Communicator& communicator, Function function, Form form) {
-  const char* text = communicator.comm != nullptr ? tuttiGetLastError(communicator.comm) : "";
-  if (text[0] == '\0') text = tuttiGetLastError(nullptr);
+const char* text_of_failure(tuttiComm_t comm) {
+  const char* const text = comm != nullptr ? tuttiGetLastError(comm) : "";
+  return text[0] != '\0' ? text : tuttiGetLastError(nullptr);
+}
+
+void say_failure(const Communicator& communicator, Function function, Form form, const char* text) {
   std::array<char, MPI_MAX_OBJECT_NAME> name{};
   int length = 0;
   PMPI_Comm_get_name(communicator.handle, name.data(), &length);
@@ -133,14 +156,45 @@ void say_failure(const Communicator& communicator, Function function, Form form)
                text);
 }
 
+// A call as tutti describes it, as "operation 3, gather(count 4, uint8, root 0)", and that without its count.
+struct Described {
+  std::string call;
+  std::string kind;
+};
+
+Described describe_call(std::string_view text, std::size_t at) {
+  Described described;
+  described.call = text.substr(at, text.find(')', at) - at);
+  described.kind = described.call;
+  const std::size_t count = described.call.find("(count");
+  if (count == std::string::npos) return described;
+  const std::size_t next = described.call.find(", ", count);
+  described.kind.erase(count + 1, next == std::string::npos ? std::string::npos : next + 1 - count);
+  return described;
+}
+
+// Whether the two calls that the text of a tuttiMismatch names are the same but for their counts.
+bool only_counts_differ(std::string_view text) {
+  constexpr std::string_view kCall = "operation ";
+  constexpr std::string_view kRuns = "runs ";
+  const auto next = [&](std::size_t from) { return text.find(std::string(kRuns) + std::string(kCall), from); };
+  const std::size_t first = next(0);
+  const std::size_t second = first == std::string_view::npos ? first : next(first + 1);
+  if (second == std::string_view::npos) return false;
+  const Described one = describe_call(text, first + kRuns.size());
+  const Described other = describe_call(text, second + kRuns.size());
+  return one.kind == other.kind && one.call != other.call;
+}
+
 }  // namespace
 
-int report_failure(const Communicator& communicator, Function function, Form form) {
+int report_failure(const Communicator& communicator, Function function, Form form, tuttiComm_t comm,
+                   tuttiResult_t result) {
   static std::atomic<bool> said{false};
-  if (!said.exchange(true)) say_failure(communicator, function, form);
-  const int code = failure_code();
-  PMPI_Comm_call_errhandler(communicator.handle, code);
-  return code;
+  const char* const text = text_of_failure(comm);
+  const bool truncated = result == tuttiMismatch && only_counts_differ(text);
+  if (!said.exchange(true)) say_failure(communicator, function, form, text);
+  return raise_error(communicator.handle, truncated ? MPI_ERR_TRUNCATE : failure_code());
 }
 
 }  // namespace tutti::mpi

@@ -83,9 +83,13 @@ class Work {
   void pack_into(std::byte* to, const Block& block);
   // Memory for what is received: where it belongs, or what finish() unpacks.
   std::byte* received(const Block& block);
-  void unpack_later(const std::byte* from, const Block& block);
+  void unpack_later(const std::byte* from, const Block& block) { unpack_later(from, block, block.bytes()); }
+  // `bytes` have been received, which may be more or less than the block has: more is MPI_ERR_TRUNCATE, and what the
+  // block has no room for is dropped; the rest of a block that gets less stays as it is.
+  void unpack_later(const std::byte* from, const Block& block, std::size_t bytes);
   void move_later(const std::byte* from, std::byte* to, std::size_t bytes);
-  // What is to be done when the operation has succeeded. MPI_SUCCESS, or what packing returned at any time.
+  // What is to be done when the operation has succeeded. MPI_SUCCESS, or an error, of which the error handler has been
+  // called: what packing returned at any time, or MPI_ERR_TRUNCATE.
   int finish();
   [[nodiscard]] int error() const { return error_; }
   // Of an operation in a stream, which uses the memory meanwhile: work that ends before waits for it.
@@ -99,14 +103,18 @@ class Work {
  private:
   struct Later {
     const std::byte* from;
+    std::size_t bytes;
     Block block;
     bool own_type;
   };
+
+  int unpack_part(const Later& later);
 
   Communicator& communicator_;
   Mode mode_;
   bool runs_ = false;
   int error_ = MPI_SUCCESS;
+  bool truncated_ = false;
   std::vector<Scratch> scratch_;
   std::vector<Later> later_;
   const std::byte* move_from_ = nullptr;
@@ -115,7 +123,9 @@ class Work {
 };
 
 // Says once which call has failed, and what tutti's error is, and calls the communicator's error handler.
-int report_failure(const Communicator& communicator, Function function, Form form);
+// comm: tutti's, in which `result` was met.
+int report_failure(const Communicator& communicator, Function function, Form form, tuttiComm_t comm,
+                   tuttiResult_t result);
 
 }  // namespace tutti::mpi
 
