@@ -135,16 +135,11 @@ extern "C" {
 
 
 # ---- Fortran ----
-# Parameters of these are handles, and numbers. `made` is a handle that the call makes, `ended` one that it may change.
+# Parameters of these are handles, and numbers. `ended` is a handle that the call may change.
 OTHERS = {
     "Init": "no_arguments",
     "Init_thread": "no_arguments required provided",
     "Finalize": "",
-    "Comm_dup": "comm made",
-    "Comm_dup_with_info": "comm info made",
-    "Comm_split": "comm color key made",
-    "Comm_split_type": "comm color key info made",
-    "Comm_create": "comm group made",
     "Comm_free": "ended",
     "Comm_disconnect": "ended",
     "Start": "started",
@@ -154,19 +149,19 @@ ANY_TYPE = ("send", "recv", "buffer", "base", "size")
 # How a parameter of Fortran becomes one of C.
 TO_C = {
     "send": "address(send)", "recv": "address(recv)", "buffer": "address(buffer)", "op": "PMPI_Op_f2c(*op)",
-    "comm": "PMPI_Comm_f2c(*comm)", "info": "PMPI_Info_f2c(*info)", "group": "PMPI_Group_f2c(*group)",
-    "no_arguments": "nullptr, nullptr", "made": "&made_c", "ended": "&ended_c", "request": "&request_c", "started": "&started_c",
+    "comm": "PMPI_Comm_f2c(*comm)", "info": "PMPI_Info_f2c(*info)",
+    "no_arguments": "nullptr, nullptr", "ended": "&ended_c", "request": "&request_c", "started": "&started_c",
     "provided": "provided", "sendtypes": "sendtypes_c.data()", "recvtypes": "recvtypes_c.data()",
 }
 BEFORE = {
-    "made": "MPI_Comm made_c = MPI_COMM_NULL;", "ended": "MPI_Comm ended_c = PMPI_Comm_f2c(*ended);",
+    "ended": "MPI_Comm ended_c = PMPI_Comm_f2c(*ended);",
     "request": "MPI_Request request_c = MPI_REQUEST_NULL;",
     "started": "MPI_Request started_c = PMPI_Request_f2c(*started);",
     "sendtypes": "const auto sendtypes_c = types_of(sendtypes, *comm, address(send) != MPI_IN_PLACE);",
     "recvtypes": "const auto recvtypes_c = types_of(recvtypes, *comm, true);",
 }
 AFTER = {
-    "made": "*made = PMPI_Comm_c2f(made_c);", "ended": "*ended = PMPI_Comm_c2f(ended_c);",
+    "ended": "*ended = PMPI_Comm_c2f(ended_c);",
     "request": "*request = PMPI_Request_c2f(request_c);", "started": "*started = PMPI_Request_c2f(started_c);",
 }
 # What completes requests: parameters; what is done with the binding's before the MPI library's own function; and what

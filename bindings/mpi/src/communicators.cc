@@ -1,15 +1,10 @@
 #include "communicators.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <array>
-#include <climits>
-#include <cstdio>
 #include <mutex>
 #include <numeric>
-#include <random>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "config.h"
@@ -129,97 +124,6 @@ void keep(Communicator* communicator, MPI_Comm handle) {
   PMPI_Comm_set_attr(handle, keyval(), communicator);
 }
 
-// Whether the program keeps a quarter of the files that it may open if another communicator is made. Each may need a
-// few for every peer, but not before it is used. What tutti needs it adds to the limit, as far as that goes.
-bool descriptors_left(int ranks) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
-  constexpr rlim_t kOfEach = 24;
-  constexpr rlim_t kOfEachPeer = 4;
-  const std::lock_guard lock(registry().mutex);
-  rlim_t needed = kOfEach + kOfEachPeer * static_cast<rlim_t>(ranks - 1);
-  for (const Communicator* other : registry().all) {
-    if (other->comm != nullptr) needed += kOfEach + kOfEachPeer * static_cast<rlim_t>(other->ranks - 1);
-  }
-  return needed <= limit.rlim_max / 4 * 3;
-}
-
-// Made for this one, or null.
-void set_tutti(Communicator& communicator, tuttiComm_t comm) {
-  const std::lock_guard lock(registry().mutex);
-  communicator.comm = comm;
-}
-
-// What a rank says to the others of its part; the least of all counts.
-enum Made : int {
-  kUnreadable,  // one of libtutti's variables
-  kNotMade,
-  kMade,
-};
-
-// As the arguments of the binding's calls are no mistakes, the user's must be.
-Made made_of(tuttiResult_t result) {
-  if (result == tuttiSuccess) return kMade;
-  return result == tuttiInvalidUsage || result == tuttiInvalidArgument ? kUnreadable : kNotMade;
-}
-
-// The ranks agree: all have it, or none keeps it, and when it ends.
-// `why`: the text of a failure.
-void agree(Communicator& communicator, MPI_Comm handle, tuttiResult_t result, const char* why) {
-  const std::string text = result == tuttiSuccess ? "" : why;  // tutti's may change while MPI makes progress
-  std::array<int, 3> mine = {made_of(result), INT_MAX, INT_MAX};
-  if (communicator.rank == 0) {
-    std::random_device random;
-    for (std::size_t at = 1; at < mine.size(); ++at) mine[at] = static_cast<int>(random() & INT_MAX);
-  }
-  std::array<int, 3> everywhere = {kNotMade, 0, 0};
-  const int agreed = PMPI_Allreduce(mine.data(), everywhere.data(), 3, MPI_INT, MPI_MIN, handle);
-  communicator.turn = {everywhere[1], everywhere[2]};
-  if (agreed == MPI_SUCCESS && everywhere[0] == kMade) return;
-  const bool unreadable = agreed == MPI_SUCCESS && everywhere[0] == kUnreadable;
-  if (result != tuttiSuccess) {
-    // That of the world is the first: where it cannot be made for this no other is tried.
-    std::fprintf(stderr, "tutti: rank %d: %s; %s\n", communicator.rank, text.c_str(),
-                 unreadable && handle == MPI_COMM_WORLD ? "all collectives go to the MPI library"
-                                                        : "the MPI library serves this communicator");
-  }
-  const tuttiComm_t comm = communicator.comm;
-  set_tutti(communicator, nullptr);
-  if (comm != nullptr) tuttiCommAbort(comm);
-  communicator.reason = unreadable ? Reason::kUnreadable : Reason::kFailed;
-}
-
-void join(Communicator& communicator, MPI_Comm handle) {
-  struct {
-    tuttiUniqueId id;
-    int result;
-    char why[512];
-  } message = {};
-  if (communicator.rank == 0) {
-    message.result = static_cast<int>(tuttiGetUniqueId(&message.id));
-    if (message.result != tuttiSuccess) {
-      std::snprintf(message.why, sizeof message.why, "rank 0: %s", tuttiGetLastError(nullptr));
-    }
-  }
-  tuttiResult_t result = tuttiSystemError;
-  const char* why = "MPI_Bcast has failed";
-  if (PMPI_Bcast(&message, static_cast<int>(sizeof message), MPI_BYTE, 0, handle) == MPI_SUCCESS) {
-    result = static_cast<tuttiResult_t>(message.result);
-    why = message.why;
-  }
-  if (result == tuttiSuccess) {
-    // MPI programs wait as long as it takes, for a rank that writes its results; one that dies is noticed anyway.
-    tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER;
-    if (!config().has_timeout) settings.timeout_ms = INT_MAX;
-    const Inside inside;
-    tuttiComm_t comm = nullptr;
-    result = tuttiCommInitRankConfig(&comm, communicator.ranks, message.id, communicator.rank, &settings);
-    if (result != tuttiSuccess) why = tuttiGetLastError(nullptr);
-    set_tutti(communicator, comm);
-  }
-  agree(communicator, handle, result, why);
-}
-
 // Whether all its processes are of this one's MPI_COMM_WORLD. Others, which one of these has started or met, may be
 // without the binding, or have other settings: no rank can know, and none may ask.
 bool is_of_one_world(MPI_Comm handle, int ranks) {
@@ -276,10 +180,14 @@ bool between_init_and_finalize() {
 
 }  // namespace
 
-Communicator::~Communicator() {
+void Communicator::leave_tutti() {
   operators.clear();
-  if (stream != nullptr) tuttiStreamDestroy(stream);
-  if (comm != nullptr) tuttiCommDestroy(comm);
+  comm = nullptr;
+  if (lane != nullptr) release_lane(*std::exchange(lane, nullptr));
+}
+
+Communicator::~Communicator() {
+  leave_tutti();
 }
 
 Communicator* find_slowly(MPI_Comm handle) {
@@ -312,14 +220,11 @@ Reason why_not_yet(const Communicator& communicator, Making making) {
 
 void make_tutti(Communicator& communicator) {
   const Timer timer;
-  const std::array<int, 2> mine = {progress_possible() ? 1 : 0, descriptors_left(communicator.ranks) ? 1 : 0};
-  std::array<int, 2> everywhere = {0, 0};
-  PMPI_Allreduce(mine.data(), everywhere.data(), 2, MPI_INT, MPI_MIN, communicator.handle);
-  communicator.reason = Reason::kNone;
-  if (everywhere[1] == 0) communicator.reason = Reason::kFiles;
-  if (everywhere[0] == 0) communicator.reason = Reason::kThreads;
-  if (communicator.reason == Reason::kNone) join(communicator, communicator.handle);
-  count_making(communicator.comm != nullptr && communicator.rank == 0, timer);
+  const Given given = take_lane({communicator.handle, communicator.rank, communicator.ranks, nullptr, Reason::kNone});
+  communicator.reason = given.reason;
+  communicator.lane = given.lane;
+  if (given.lane != nullptr) communicator.comm = given.lane->comm;
+  count_making(given.made && communicator.rank == 0, timer);
 }
 
 bool is_refusal(int error) {
@@ -334,44 +239,12 @@ void count_taken(Communicator& communicator) {
   communicator.calls = std::min(communicator.calls + 1, config().after);
 }
 
-void split_along(MPI_Comm parent, MPI_Comm made) {
-  int inter = 0;
-  if (config().after > 0 || parent == MPI_COMM_NULL || config().off || registry().ended) return;
-  if (PMPI_Comm_test_inter(parent, &inter) != MPI_SUCCESS || inter != 0) return;
-  void* value = nullptr;
-  int has = 0;
-  PMPI_Comm_get_attr(parent, keyval(), static_cast<void*>(&value), &has);
-  if (has == 0 || static_cast<Communicator*>(value)->comm == nullptr) return;
-  const Communicator& from = *static_cast<Communicator*>(value);
+Given take_lane_beside(const Communicator& communicator, Reason reason) {
   const Timer timer;
-  auto child = std::make_unique<Communicator>();
-  int color = TUTTI_SPLIT_NOCOLOR;
-  if (made != MPI_COMM_NULL) {
-    PMPI_Comm_rank(made, &child->rank);
-    PMPI_Comm_size(made, &child->ranks);
-    // Communicators of one parent are told apart by their lowest ranks there.
-    const std::array<int, 2> mine = {from.rank, descriptors_left(child->ranks) ? 1 : 0};
-    std::array<int, 2> least = {0, 0};
-    if (child->ranks > 1 && PMPI_Allreduce(mine.data(), least.data(), 2, MPI_INT, MPI_MIN, made) == MPI_SUCCESS) {
-      if (least[1] == 1)
-        color = least[0];
-      else
-        child->reason = Reason::kFiles;
-    }
-  }
-  tuttiResult_t result = tuttiSuccess;
-  {
-    const Inside inside;
-    result = tuttiCommSplit(from.comm, color, child->rank, &child->comm, nullptr);
-  }
-  if (child->reason == Reason::kFiles) keep(child.release(), made);
-  bool counts = false;
-  if (color != TUTTI_SPLIT_NOCOLOR) {
-    agree(*child, made, result, tuttiGetLastError(nullptr));
-    counts = child->comm != nullptr && child->rank == 0;
-    keep(child.release(), made);
-  }
-  count_making(counts, timer);
+  const Given given =
+      take_lane({communicator.handle, communicator.rank, communicator.ranks, communicator.comm, reason});
+  count_making(given.made && communicator.rank == 0, timer);
+  return given;
 }
 
 void forget_communicator(MPI_Comm handle) {
@@ -390,14 +263,10 @@ void forget_communicator(MPI_Comm handle) {
     return;
   }
   if (communicator->comm == nullptr) return;
-  // What remains is freed with the attribute. Peers may come late, and need this process until then.
-  const Inside inside;
-  communicator->operators.clear();
-  tuttiStreamDestroy(communicator->stream);
-  communicator->stream = nullptr;
-  tuttiCommDestroy(communicator->comm);
-  set_tutti(*communicator, nullptr);
+  // What remains is freed with the attribute.
+  communicator->leave_tutti();
   communicator->reason = Reason::kFailed;
+  destroy_surplus_lanes();
 }
 
 thread_local bool making_own_self __attribute__((tls_model("initial-exec"))) = false;
@@ -427,8 +296,8 @@ void let_go(Communicator& communicator) {
     std::erase(registry().all, &communicator);
   }
   free_stand_in(communicator.handle);
-  const Inside inside;
   delete &communicator;
+  destroy_surplus_lanes();
 }
 
 void let_go_soon(Communicator& communicator) {
@@ -455,13 +324,12 @@ void forget_all_communicators() {
     registry().ended = true;
   }
   communicator_generation.fetch_add(1, std::memory_order_acq_rel);
-  std::sort(all.begin(), all.end(), [](const Communicator* a, const Communicator* b) { return a->turn < b->turn; });
   for (Communicator* communicator : all) {
     end_requests_of(*communicator);
     if (communicator->outlived) free_stand_in(communicator->handle);
-    const Inside inside;
     delete communicator;
   }
+  destroy_all_lanes();
   forget_datatypes();
 }
 

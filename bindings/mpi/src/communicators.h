@@ -4,12 +4,12 @@
 
 #include <tutti/tutti.h>
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <vector>
 
 #include "interface.h"
+#include "lanes.h"
 #include "summary.h"
 
 namespace tutti::mpi {
@@ -22,17 +22,14 @@ struct BoundOperatorDeleter {
 // Owned by an attribute of the MPI communicator, which frees it with the communicator, or by the end of MPI.
 struct Communicator {
   std::atomic<MPI_Comm> handle{MPI_COMM_NULL};  // a stand-in, when the program has freed its own
-  tuttiComm_t comm = nullptr;                   // NULL: `reason` says why calls go to the MPI library
+  Lane* lane = nullptr;                         // of all but persistent calls
+  tuttiComm_t comm = nullptr;                   // the lane's; NULL: `reason` says why calls go to the MPI library
   Reason reason = Reason::kNone;                // the same on all ranks; kFew: tutti's communicator is yet to be made
   int calls = 0;                                // of collectives until then that the MPI library has taken
   int rank = 0;
   int ranks = 0;
-  // When tutti's communicator ends among the others at MPI_Finalize: drawn by rank 0, the same on all ranks. Each waits
-  // for its peers, and the order in which communicators were made, or met, need not be the same everywhere.
-  std::array<int, 2> turn = {0, 0};
   int held = 0;  // by requests, which may outlive the MPI communicator
   bool outlived = false;
-  tuttiStream_t stream = nullptr;  // of nonblocking calls; made at the first
   // Operators with functions for predefined datatypes, made once.
   std::vector<std::unique_ptr<BoundOperator, BoundOperatorDeleter>> operators;
 
@@ -40,6 +37,9 @@ struct Communicator {
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
+
+  // Releases the lane. Waits for nobody.
+  void leave_tutti();
 };
 
 // Changes when a communicator is freed: what was found before may be another one's by now.
@@ -83,12 +83,12 @@ bool is_refusal(int error);
 // After a call that has gone to the MPI library, which has not refused it.
 void count_taken(Communicator& communicator);
 
-// Where no call is to go to the MPI library first: gives `made`, which the ranks of `parent` have just made, a part of
-// parent's tutti communicator, if there is one. Collective over parent; `made` may be MPI_COMM_NULL on some ranks.
-void split_along(MPI_Comm parent, MPI_Comm made);
+// A lane beside that of the communicator, which has one. `reason`: as Asking::reason. Collective, waits for other
+// ranks.
+Given take_lane_beside(const Communicator& communicator, Reason reason);
 // Ends what belongs to the communicator, before it is freed.
 void forget_communicator(MPI_Comm handle);
-// Before persistent requests let go at MPI_Finalize: their communicators end with all others, each in its turn.
+// Before persistent requests let go at MPI_Finalize: their communicators end with all others.
 void end_in_turn();
 void forget_all_communicators();
 // A communicator of this process alone. No duplicate: that would call the functions of attributes which the program has

@@ -35,12 +35,6 @@ int init(int* argc, char*** argv, int required, int* provided) {
   });
 }
 
-// `made` is what PMPI_ has made of parent's ranks.
-int after_making(int error, MPI_Comm parent, const MPI_Comm* made) {
-  if (error != MPI_SUCCESS) return error;
-  return or_raised(parent, [&] { tutti::mpi::split_along(parent, *made); });
-}
-
 }  // namespace
 
 extern "C" {
@@ -68,26 +62,6 @@ int MPI_Finalize() {
   tutti::mpi::stop_progress();
   if (tutti::mpi::config().summary) tutti::mpi::print_summary();
   return PMPI_Finalize();
-}
-
-int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* newcomm) {
-  return after_making(PMPI_Comm_dup(comm, newcomm), comm, newcomm);
-}
-
-int MPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm* newcomm) {
-  return after_making(PMPI_Comm_dup_with_info(comm, info, newcomm), comm, newcomm);
-}
-
-int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* newcomm) {
-  return after_making(PMPI_Comm_split(comm, color, key, newcomm), comm, newcomm);
-}
-
-int MPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info, MPI_Comm* newcomm) {
-  return after_making(PMPI_Comm_split_type(comm, split_type, key, info, newcomm), comm, newcomm);
-}
-
-int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm* newcomm) {
-  return after_making(PMPI_Comm_create(comm, group, newcomm), comm, newcomm);
 }
 
 int MPI_Comm_free(MPI_Comm* comm) {

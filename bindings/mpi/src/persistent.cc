@@ -72,12 +72,15 @@ MPI_Datatype Kept::type(MPI_Datatype type, bool significant) {
   return copy;
 }
 
-Persistent::Persistent(Function of, Communicator& on) : function(of), communicator(on), kept(on) {
+Persistent::Persistent(Function of, Communicator& on, Lane& in) : function(of), communicator(on), lane(in), kept(on) {
   hold(on);
+  // Before threads start requests: a request does not run twice at a time.
+  if (lane.stream == nullptr) tuttiStreamCreate(&lane.stream);
 }
 
 Persistent::~Persistent() {
   body = nullptr;
+  release_lane(lane);
   let_go_soon(communicator);
 }
 
@@ -110,7 +113,7 @@ int start_request(MPI_Request* request) {
   bool queued = false;
   Outcome outcome = tuttiSuccess;
   const int thrown = caught([&] {
-    auto work = std::make_unique<Work>(persistent->communicator, Mode::kQueued);
+    auto work = std::make_unique<Work>(persistent->communicator, Mode::kQueued, persistent->lane);
     error = PMPI_Start(request);
     if (error != MPI_SUCCESS) return;
     started = true;
@@ -121,7 +124,7 @@ int start_request(MPI_Request* request) {
   });
   if (started && !queued) {
     error = thrown == MPI_SUCCESS ? report_failure(communicator, persistent->function, Form::kPersistent,
-                                                   communicator.comm, outcome.result)
+                                                   persistent->lane.comm, outcome.result)
                                   : thrown;
     end_receive(*persistent);
     PMPI_Wait(request, MPI_STATUS_IGNORE);

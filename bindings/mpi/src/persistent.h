@@ -56,13 +56,15 @@ class Kept {
 };
 
 struct Persistent {
-  Persistent(Function of, Communicator& on);
+  // Takes over the lane.
+  Persistent(Function of, Communicator& on, Lane& in);
   ~Persistent();
   Persistent(const Persistent&) = delete;
   Persistent& operator=(const Persistent&) = delete;
 
   Function function;
   Communicator& communicator;
+  Lane& lane;
   Kept kept;
   Body body;
   MPI_Comm self = MPI_COMM_NULL;  // of the receive

@@ -93,7 +93,10 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
   } else if (outcome.result != tuttiSuccess) {
     error = report_failure(*communicator, function, Form::kNonblocking, communicator->comm, outcome.result);
   }
-  if (error != MPI_SUCCESS && outcome.reason == Reason::kNone) count_failed(function, true);
+  if (error != MPI_SUCCESS && outcome.reason == Reason::kNone) {
+    *request = MPI_REQUEST_NULL;  // programs that do not look at errors wait for it
+    count_failed(function, true);
+  }
   count_call(function, true, outcome.reason, timer);
   return error;
 }
@@ -114,8 +117,13 @@ int prepare(Function function, MPI_Comm comm, MPI_Request* request, Body body, K
       Work work(*communicator, Mode::kChecked);
       reason = body(work).reason;
     }
+    // Ranks whose lengths differ by mistake decide alike as well.
+    if (reason != Reason::kNone && reason != Reason::kShort) return;
+    const Given given = take_lane_beside(*communicator, reason);
+    reason = given.reason;
     if (reason != Reason::kNone) return;
-    auto persistent = std::make_unique<Persistent>(function, *communicator);
+    timer.restart();
+    auto persistent = std::make_unique<Persistent>(function, *communicator, *given.lane);
     persistent->body = keep(persistent->kept);
     error = make_persistent(std::move(persistent), request);
   });

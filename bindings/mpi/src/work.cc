@@ -30,8 +30,8 @@ void Work::failed() {
 
 tuttiStream_t Work::stream() {
   if (!nonblocking()) return nullptr;
-  if (communicator_.stream == nullptr) tuttiStreamCreate(&communicator_.stream);
-  return communicator_.stream;
+  if (lane_->stream == nullptr) tuttiStreamCreate(&lane_->stream);
+  return lane_->stream;
 }
 
 bool Work::is_short(std::size_t bytes) const {

@@ -54,13 +54,17 @@ enum class Mode {
 
 class Work {
  public:
-  Work(Communicator& communicator, Mode mode) : communicator_(communicator), mode_(mode) {}
+  Work(Communicator& communicator, Mode mode)
+      : communicator_(communicator), comm_(communicator.comm), lane_(communicator.lane), mode_(mode) {}
+  // In a lane beside the communicator's.
+  Work(Communicator& communicator, Mode mode, Lane& lane)
+      : communicator_(communicator), comm_(lane.comm), lane_(&lane), mode_(mode) {}
   ~Work();
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
   [[nodiscard]] Communicator& communicator() const { return communicator_; }
-  [[nodiscard]] tuttiComm_t comm() const { return communicator_.comm; }
+  [[nodiscard]] tuttiComm_t comm() const { return comm_; }
   [[nodiscard]] int rank() const { return communicator_.rank; }
   [[nodiscard]] int ranks() const { return communicator_.ranks; }
   [[nodiscard]] bool nonblocking() const { return mode_ != Mode::kBlocking; }
@@ -111,6 +115,8 @@ class Work {
   int unpack_part(const Later& later);
 
   Communicator& communicator_;
+  tuttiComm_t comm_;
+  Lane* lane_;
   Mode mode_;
   bool runs_ = false;
   int error_ = MPI_SUCCESS;

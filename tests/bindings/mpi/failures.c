@@ -44,7 +44,7 @@ static void on_error(MPI_Comm* comm, int* error, ...) {
   ++calls;
 }
 
-/* A communicator of its own with the handler above. That of MPI_COMM_WORLD ends the program. */
+/* A communicator of its own, which tutti serves, with the handler above. That of MPI_COMM_WORLD ends the program. */
 static MPI_Comm handled(void) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
@@ -53,6 +53,7 @@ static MPI_Comm handled(void) {
   MPI_Comm_create_errhandler(on_error, &handler);
   MPI_Comm_set_errhandler(comm, handler);
   MPI_Errhandler_free(&handler);
+  MPI_Barrier(comm);
   calls = 0;
   called_for = MPI_COMM_NULL;
   return comm;
@@ -123,11 +124,10 @@ static void nonblocking(int how) {
   MPI_Request requests[kRequests];
   int sum = 0;
   MPI_Irecv(NULL, 0, MPI_BYTE, rank, how, MPI_COMM_WORLD, &requests[0]);
-  if (rank == 0) {
-    MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm, &requests[1]);
-  } else {
-    MPI_Ibarrier(comm, &requests[1]);
-  }
+  /* The call of rank 0 is the last, so that no other call finds the communicator failed. */
+  if (rank != 0) MPI_Ibarrier(comm, &requests[1]);
+  PMPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm, &requests[1]);
   MPI_Isend(NULL, 0, MPI_BYTE, rank, how, MPI_COMM_WORLD, &requests[2]);
   complete(how, requests);
   expect(calls == 1 && called_for == comm && called_with == MPI_ERR_OTHER, "the communicator's error handler");
@@ -154,7 +154,9 @@ static void persistent(int how, int frees) {
   if (frees) MPI_Comm_free(&comm);
   requests[1] = collective;
   MPI_Irecv(NULL, 0, MPI_BYTE, rank, how, MPI_COMM_WORLD, &requests[0]);
-  MPI_Start(&requests[1]);
+  if (rank != 0) MPI_Start(&requests[1]);
+  PMPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) MPI_Start(&requests[1]);
   MPI_Isend(NULL, 0, MPI_BYTE, rank, how, MPI_COMM_WORLD, &requests[2]);
   complete(how, requests);
   expect(calls == 1 && called_with == MPI_ERR_OTHER, "the error handler of a persistent collective's communicator");

@@ -384,11 +384,11 @@ contains
       call MPI_Comm_dup(MPI_COMM_WORLD, made, e)
       call MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN, e)
       q(1) = MPI_REQUEST_NULL
-      if (rank == 0) then
-        call MPI_Iallreduce(MPI_IN_PLACE, sum, 1, MPI_INTEGER, MPI_SUM, made, q(2), e)
-      else
-        call MPI_Ibarrier(made, q(2), e)
-      end if
+      call MPI_Barrier(made, e)
+      ! The call of rank 0 is the last, so that no other call finds the communicator failed.
+      if (rank /= 0) call MPI_Ibarrier(made, q(2), e)
+      call MPI_Barrier(MPI_COMM_WORLD, e)
+      if (rank == 0) call MPI_Iallreduce(MPI_IN_PLACE, sum, 1, MPI_INTEGER, MPI_SUM, made, q(2), e)
       ! After an error MPICH leaves it as it was.
       flag = .false.
       done = 0

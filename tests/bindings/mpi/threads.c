@@ -87,11 +87,11 @@ static int freed_meanwhile(int how, int before) {
   MPI_Comm_create_errhandler(on_error, &handler);
   MPI_Comm_set_errhandler(comm, handler);
   MPI_Errhandler_free(&handler);
-  if (rank == 0) {
-    MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm, &waiting.request);
-  } else {
-    MPI_Ibarrier(comm, &waiting.request);
-  }
+  MPI_Barrier(comm);
+  /* The call of rank 0 is the last, so that no other call finds the communicator failed. */
+  if (rank != 0) MPI_Ibarrier(comm, &waiting.request);
+  PMPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm, &waiting.request);
   pthread_create(&thread, NULL, wait_meanwhile, &waiting);
   if (!before) wait_until(&handling);
   MPI_Comm_free(&comm);
