@@ -100,7 +100,7 @@ Status read_ms(const Value& value, Settings* s) {
   return read_integer(value, kLow, kMaxMs, wanted, &(s->*Field));
 }
 
-constexpr std::array<SettingEntry, 18> kSettings = {{
+constexpr std::array<SettingEntry, 19> kSettings = {{
     {"TUTTI_TRANSPORTS", take_text<&Settings::transports>, reset_field<&Settings::transports>},
     {"TUTTI_INTERFACE", take_text<&Settings::interface>, reset_field<&Settings::interface>},
     {"TUTTI_ALGORITHM", take_text<&Settings::algorithm>, reset_field<&Settings::algorithm>},
