@@ -3,13 +3,13 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "failure.h"
-#include "recorder.h"
 #include "run.h"
 #include "threads.h"
 #include "watchdog.h"
@@ -116,6 +116,9 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
   check(tuttiCommSplit(comm, color, key, &made, nullptr), "split", comm);
   if (made == nullptr) return nullptr;
   auto options = opts != nullptr ? opts : c10::make_intrusive<Options>(*options_);
+  const std::vector<int> global = global_ranks();
+  options->global_ranks_in_group.clear();
+  for (const int one : ranks) options->global_ranks_in_group.push_back(static_cast<std::uint64_t>(global.at(one)));
   return c10::intrusive_ptr<Backend>::reclaim(
       new Backend({made, name}, store, own_store, key, static_cast<int>(ranks.size()), std::move(options)));
 }
@@ -138,10 +141,33 @@ std::string Backend::told_of_group() const {
   return " (in process group " + (described ? pg_desc_ : pg_uid_) + ")";
 }
 
+std::vector<int> Backend::global_ranks() const {
+  const auto& given = options_->global_ranks_in_group;
+  std::vector<int> ranks(given.begin(), given.end());
+  if (!ranks.empty()) return ranks;
+  ranks.resize(static_cast<std::size_t>(size_));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+Backend::Recorded Backend::recorded(const Operation& operation) const {
+  return {{operation.title, operation.type, operation.route, timeout_.load()}, operation.inputs, operation.outputs};
+}
+
+Recorder::Entries Backend::record(const Operation& operation) {
+  const std::lock_guard<std::mutex> lock(record_mutex_);
+  if (record_group_ == nullptr) record_group_ = Recorder::get().group(pg_uid_, pg_desc_, global_ranks());
+  Recorder::Entries entries;
+  const auto add = [&](const Recorded& one) {
+    entries.add(Recorder::get().add(record_group_, one.call, one.inputs, one.outputs));
+  };
+  if (operation.messages.empty()) add(recorded(operation));
+  for (const Recorded& one : operation.messages) add(one);
+  return entries;
+}
+
 Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here) {
-  const bool transfer = c10d::isP2POp(operation.type);
-  auto entry = Recorder::get().add(pg_uid_, pg_desc_, operation.title, channel->next(), transfer,
-                                   timeout_.load().count(), operation.inputs, operation.outputs);
+  auto entries = record(operation);
   Tensors kept = std::move(operation.kept);
   kept.insert(kept.end(), operation.inputs.begin(), operation.inputs.end());
   kept.insert(kept.end(), operation.outputs.begin(), operation.outputs.end());
@@ -153,7 +179,7 @@ Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operat
     return before + (alive != nullptr ? alive->explain(result) : error_text(result, nullptr)) + group;
   };
   auto flight = std::make_shared<Flight>(operation.name, std::move(kept), std::move(explain),
-                                         std::move(operation.after), std::move(entry));
+                                         std::move(operation.after), std::move(entries));
   channel->begin(flight, std::move(operation.call), here);
   return {channel, std::move(flight)};
 }
@@ -182,7 +208,7 @@ WorkPtr Backend::begin(const std::shared_ptr<Channel>& channel, Operation operat
   return work;
 }
 
-Backend::Operation Backend::together(std::vector<Operation> operations) {
+Backend::Operation Backend::together(std::vector<Operation> operations) const {
   Operation all;
   all.type = c10d::OpType::COALESCED;
   all.name = "coalesced";
@@ -196,7 +222,10 @@ Backend::Operation Backend::together(std::vector<Operation> operations) {
     if (alike) all.name = first.name;
     if (alike) all.title = first.title;
   }
+  const bool messages =
+      std::any_of(operations.begin(), operations.end(), [](const Operation& one) { return c10d::isP2POp(one.type); });
   for (Operation& one : operations) {
+    if (messages) all.messages.push_back(recorded(one));
     all.inputs.insert(all.inputs.end(), one.inputs.begin(), one.inputs.end());
     all.outputs.insert(all.outputs.end(), one.outputs.begin(), one.outputs.end());
     all.kept.insert(all.kept.end(), one.kept.begin(), one.kept.end());
@@ -346,6 +375,7 @@ WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   return run_in(messages(rank_, to), [&] {
     const at::Tensor& tensor = check_single("send", tensors);
     Operation operation(c10d::OpType::SEND, "send", "tutti:send", {tensor}, {});
+    operation.route = {rank_, to};
     operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor)](
                          tuttiComm_t comm, void* stream) { return tuttiSend(data, count, what.type, 1, comm, stream); };
     if (tag != 0) {
@@ -364,6 +394,7 @@ WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
     const at::Tensor& tensor = check_single("recv", tensors);
     Operation operation(c10d::OpType::RECV, "recv", "tutti:recv", {}, {tensor});
     operation.sender = from;
+    operation.route = {from, rank_};
     operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor)](
                          tuttiComm_t comm, void* stream) { return tuttiRecv(data, count, what.type, 0, comm, stream); };
     if (tag != 0) {

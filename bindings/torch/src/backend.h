@@ -32,6 +32,7 @@
 
 #include "channel.h"
 #include "device_queue.h"
+#include "recorder.h"
 #include "rendezvous.h"
 #include "work.h"
 
@@ -100,6 +101,12 @@ class Backend final : public c10d::Backend {
 
  private:
   using QueuePtr = std::shared_ptr<DeviceQueue>;
+  // What the flight recorder gets to know of a call.
+  struct Recorded {
+    Recorder::Call call;
+    Tensors inputs;
+    Tensors outputs;
+  };
   struct Operation {
     Operation() = default;
     Operation(c10d::OpType its_type, const char* its_name, const char* its_title, Tensors in, Tensors out)
@@ -122,8 +129,10 @@ class Backend final : public c10d::Backend {
     std::function<void()> after;  // see Flight
     Tensors kept;                 // beside inputs and outputs
     int sender = -1;
-    bool alone = false;  // what its call does depends on what it has received: no part of a group
-    QueuePtr queue;      // of two ranks; null: the group's, if it is for a device
+    Recorder::Route route;           // of a message
+    std::vector<Recorded> messages;  // of a coalesced call, and the collectives among them; empty: it has none
+    bool alone = false;              // what its call does depends on what it has received: no part of a group
+    QueuePtr queue;                  // of two ranks; null: the group's, if it is for a device
   };
   // Messages of one rank to another.
   struct Messages {
@@ -137,6 +146,8 @@ class Backend final : public c10d::Backend {
   // With the communicator of a group that has been split.
   Backend(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
           const c10::intrusive_ptr<c10d::Store>& own_store, int rank, int size, c10::intrusive_ptr<Options> options);
+  // In the default group.
+  [[nodiscard]] std::vector<int> global_ranks() const;
   void open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
             const c10::intrusive_ptr<c10d::Store>& own_store);
   // Runs `make`, which checks arguments and returns an Operation, and begins that.
@@ -161,6 +172,8 @@ class Backend final : public c10d::Backend {
   WorkPtr begin(const std::shared_ptr<Channel>& channel, Operation operation);
   [[nodiscard]] std::string told_of_group() const;
   void stop_coalescing();
+  Recorder::Entries record(const Operation& operation);
+  [[nodiscard]] Recorded recorded(const Operation& operation) const;
   Work::Part begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here);
   c10::intrusive_ptr<Work> make_work(const Channel& channel, const Operation& operation) const;
   void check_peer(const char* name, int peer);
@@ -175,7 +188,7 @@ class Backend final : public c10d::Backend {
   Operation reduce_scatter_whole(const at::Tensor& output, const at::Tensor& input,
                                  const c10d::ReduceScatterOptions& opts) const;
   // Collectives that are called together, as one operation.
-  static Operation together(std::vector<Operation> operations);
+  [[nodiscard]] Operation together(std::vector<Operation> operations) const;
 
   std::string name_;                       // of the group, see Joined
   c10::intrusive_ptr<c10d::Store> store_;  // the program's, for this group alone
@@ -196,6 +209,9 @@ class Backend final : public c10d::Backend {
   std::mutex queues_mutex_;
   std::map<QueueKey, std::shared_future<QueuePtr>> queues_;  // also those that a thread is about to make
   std::atomic<std::uint64_t> device_operations_{0};
+
+  std::mutex record_mutex_;
+  std::shared_ptr<const Recorder::Group> record_group_;  // when it has a name: from its first operation on
 
   std::mutex coalescing_mutex_;
   bool coalescing_ = false;  // what is called is kept in the following, until the end or a refusal

@@ -9,7 +9,6 @@
 #include "backend.h"
 #include "device_work.h"
 #include "failure.h"
-#include "recorder.h"
 #include "run.h"
 
 namespace tutti_torch {
@@ -108,11 +107,8 @@ WorkPtr Backend::begin_now_on_device(Operation operation) {
   touched.insert(touched.end(), operation.outputs.begin(), operation.outputs.end());
   const auto queue = operation.queue != nullptr ? operation.queue : queue_of(device_of(touched));
   const std::uint64_t number = ++device_operations_;
-  const bool transfer = c10d::isP2POp(operation.type);
-  const auto entry = Recorder::get().add(pg_uid_, pg_desc_, operation.title, number, transfer, timeout_.load().count(),
-                                         operation.inputs, operation.outputs);
   DeviceQueue::End end =
-      queue->begin(operation.name, operation.call, operation.after, touched, !operation.async, entry);
+      queue->begin(operation.name, operation.call, operation.after, touched, !operation.async, record(operation));
   DeviceWork::Operation told{operation.type,    operation.name,
                              operation.title,   operation.inputs.empty() ? operation.outputs : operation.inputs,
                              operation.outputs, number,
@@ -157,6 +153,7 @@ WorkPtr Backend::transfer_on_device(bool sends, const Tensors& tensors, int peer
     Operation operation = sends ? Operation(c10d::OpType::SEND, name, "tutti:send", {tensor}, {})
                                 : Operation(c10d::OpType::RECV, name, "tutti:recv", {}, {tensor});
     if (!sends) operation.sender = peer;
+    operation.route = sends ? Recorder::Route{rank_, peer} : Recorder::Route{peer, rank_};
     const bool in_group = is_coalescing();
     if (!in_group) operation.queue = queue_of_pair(name, tensor.device(), peer);
     const int other = in_group ? peer : peer < rank_ ? 0 : 1;

@@ -47,6 +47,7 @@ void Channel::begin(const std::shared_ptr<Flight>& flight, Call call, bool here)
 
 // REQUIRES: order_, and a communicator.
 void Channel::run_here(const std::shared_ptr<Flight>& flight, const Call& call) {
+  flight->set_running();
   end(flight, call(comm_, nullptr));
 }
 

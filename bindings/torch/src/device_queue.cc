@@ -64,17 +64,21 @@ std::string DeviceQueue::text_of(tuttiResult_t result) const {
 }
 
 DeviceQueue::End DeviceQueue::begin(const std::string& operation, const Call& call, const std::function<void()>& after,
-                                    const Tensors& touched, bool here, const std::shared_ptr<Recorder::Entry>& entry) {
+                                    const Tensors& touched, bool here, const Recorder::Entries& entries) {
   const std::lock_guard<std::mutex> lock(order_);
   (void)settle();
   try {
     End end = put(operation, call, after, touched, here);
-    if (entry != nullptr) entry->state = Recorder::State::kStarted;
+    entries.start();
     const std::lock_guard<std::mutex> of_pending(pending_mutex_);
-    pending_.push_back({end, entry});
+    pending_.push_back({end, entries});
     return end;
+  } catch (const c10::DistBackendError&) {
+    entries.end(false);
+    throw;
   } catch (...) {
-    if (entry != nullptr) entry->end(false);
+    entries.end(false);
+    entries.withdraw();
     throw;
   }
 }
@@ -117,7 +121,7 @@ bool DeviceQueue::settle() {
     }
   };
   while (!pending_.empty() && has_ended(pending_.front().end)) {
-    if (const auto& entry = pending_.front().entry; entry != nullptr) entry->end(!failed);
+    pending_.front().entries.end(!failed);
     pending_.pop_front();
   }
   return pending_.empty();

@@ -46,10 +46,10 @@ class DeviceQueue {
   };
   // Calls tutti, and `after` for what the stream is to do behind it. `here`: in the current stream of the device; else
   // in the queue's own, behind what the current one has by now, and the caching allocator is told that `touched` are
-  // used there. Throws what the call is refused for (RuntimeError), or why it has failed (DistBackendError). `entry`,
-  // if any, ends when it does.
+  // used there. Throws what the call is refused for (RuntimeError), or why it has failed (DistBackendError). `entries`
+  // end when it does.
   End begin(const std::string& operation, const Call& call, const std::function<void()>& after, const Tensors& touched,
-            bool here, const std::shared_ptr<Recorder::Entry>& entry);
+            bool here, const Recorder::Entries& entries);
   // Why the communicator has failed, for whoever has called that operation, who is told then; null: it has not.
   [[nodiscard]] std::exception_ptr error(const std::string& operation);
   [[nodiscard]] bool has_failed() const { return !failure().empty(); }
@@ -65,7 +65,7 @@ class DeviceQueue {
  private:
   struct Pending {
     End end;
-    std::shared_ptr<Recorder::Entry> entry;  // may be null
+    Recorder::Entries entries;
   };
   [[nodiscard]] std::string text_of(tuttiResult_t result) const;
   // Empty: the communicator has not failed.

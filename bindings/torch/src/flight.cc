@@ -17,12 +17,12 @@ constexpr std::chrono::microseconds kLongestPause{1000};
 }  // namespace
 
 Flight::Flight(std::string operation, Tensors kept, Explain explain, std::function<void()> after,
-               std::shared_ptr<Recorder::Entry> entry)
+               Recorder::Entries entries)
     : operation_(std::move(operation)),
       kept_(std::move(kept)),
       explain_(std::move(explain)),
       after_(std::move(after)),
-      entry_(std::move(entry)) {
+      entries_(std::move(entries)) {
   memory_.reserve(kept_.size());
   for (const at::Tensor& tensor : kept_) {
     if (tensor.has_storage()) memory_.push_back(tensor.storage());
@@ -36,7 +36,7 @@ Flight::~Flight() {
 void Flight::set_queued(tuttiEvent_t event) {
   const std::lock_guard<std::mutex> lock(mutex_);
   event_ = event;
-  if (entry_ != nullptr) entry_->state = Recorder::State::kStarted;
+  entries_.start();
   changed_.notify_all();
 }
 
@@ -75,7 +75,8 @@ void Flight::end(tuttiResult_t result, const Explain& explain, const std::functi
   error_ = error;
   ended_ = Clock::now();
   done_ = true;
-  if (entry_ != nullptr) entry_->end(error_ == nullptr);
+  entries_.end(error_ == nullptr);
+  if (result == tuttiInvalidArgument) entries_.withdraw();
   changed_.notify_all();
 }
 

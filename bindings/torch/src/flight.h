@@ -27,12 +27,13 @@ class Flight {
 
   // kept: all tensors, until then, and the memory that they have now, also if they get another. `after` runs once, when
   // it has succeeded, before anybody hears of it.
-  Flight(std::string operation, Tensors kept, Explain explain, std::function<void()> after,
-         std::shared_ptr<Recorder::Entry> entry);
+  Flight(std::string operation, Tensors kept, Explain explain, std::function<void()> after, Recorder::Entries entries);
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
   ~Flight();
 
+  // Its call begins in the caller's thread.
+  void set_running() { entries_.start(); }
   // It is in a stream, and ends with the event, which is the flight's from now on.
   void set_queued(tuttiEvent_t event);
   // It has ended; the first call counts.
@@ -65,7 +66,7 @@ class Flight {
   std::function<void()> after_;
   std::exception_ptr error_;
   Clock::time_point ended_;
-  const std::shared_ptr<Recorder::Entry> entry_;
+  const Recorder::Entries entries_;
 };
 
 }  // namespace tutti_torch

@@ -6,10 +6,12 @@
 
 #include <chrono>
 #include <optional>
+#include <sstream>
 
 #include "backend.h"
 #include "python_exit.h"
 #include "recorder.h"
+#include "watchdog.h"
 
 namespace tutti_torch {
 namespace {
@@ -25,16 +27,29 @@ c10::intrusive_ptr<Backend> create(const c10d::DistributedBackendOptions& option
   return c10::make_intrusive<Backend>(options.store, options.group_rank, options.group_size, std::move(own));
 }
 
-// One entry as torch.distributed's flight recorder has it.
+py::object time_or_none(std::int64_t ns) {
+  return ns != 0 ? py::object(py::int_(ns)) : py::none();
+}
+
+// One entry as torch.distributed's flight recorder has it, and what tutti_torch/flight.py needs beside that.
 py::dict as_dict(const Recorder::Entry& entry) {
   py::dict result;
+  const bool transfer = entry.transfer();
   result["record_id"] = entry.id;
-  result["process_group"] = py::make_tuple(entry.group, entry.description);
-  result["collective_seq_id"] = entry.transfer ? 0 : entry.sequence;
-  result["p2p_seq_id"] = entry.transfer ? entry.sequence : 0;
+  result["pg_id"] = entry.group->id;
+  result["process_group"] = py::make_tuple(entry.group->name, entry.group->description);
+  result["thread_name"] = entry.thread_name;
+  std::ostringstream thread;
+  thread << entry.thread;
+  result["thread_id"] = thread.str();
+  result["collective_seq_id"] = transfer ? 0 : entry.sequence;
+  result["p2p_seq_id"] = transfer ? entry.sequence : 0;
   result["op_id"] = entry.sequence;
   result["profiling_name"] = entry.operation;
-  result["is_p2p"] = entry.transfer;
+  result["type"] = entry.type;
+  result["group_ranks"] = entry.group->ranks;
+  result["from_to"] = transfer ? py::object(py::make_tuple(entry.route.from, entry.route.to)) : py::none();
+  result["is_p2p"] = transfer;
   result["input_sizes"] = entry.input_sizes;
   result["input_dtypes"] = entry.input_types;
   result["output_sizes"] = entry.output_sizes;
@@ -44,17 +59,21 @@ py::dict as_dict(const Recorder::Entry& entry) {
   const auto state = entry.state.load();
   result["state"] = name_of(state);
   const std::int64_t ended = entry.ended_ns.load();
-  const bool has_ended = ended != 0;
-  result["time_discovered_completed_ns"] = has_ended ? py::object(py::int_(ended)) : py::none();
+  result["time_discovered_started_ns"] = time_or_none(entry.started_ns.load());
+  result["time_discovered_completed_ns"] = time_or_none(ended);
   result["duration_ms"] =
-      has_ended ? py::object(py::float_(static_cast<double>(ended - entry.created_ns) / 1e6)) : py::none();
-  result["retired"] = has_ended;
+      ended != 0 ? py::object(py::float_(static_cast<double>(ended - entry.created_ns) / 1e6)) : py::none();
+  result["retired"] = ended != 0;
   result["frames"] = py::list();
   return result;
 }
 
 py::list flight_record() {
-  DeviceQueue::settle_all();
+  {
+    const py::gil_scoped_release released;  // what has ended lets go of tensors
+    DeviceQueue::settle_all();
+    Watchdog::get().settle_all();
+  }
   py::list result;
   for (const auto& entry : Recorder::get().entries()) result.append(as_dict(*entry));
   return result;

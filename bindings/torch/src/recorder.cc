@@ -1,5 +1,8 @@
 #include "recorder.h"
 
+#include <pthread.h>
+
+#include <algorithm>
 #include <chrono>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
@@ -13,6 +16,16 @@ std::int64_t now_ns() {
       .count();
 }
 
+// Asked once: that is a call of the system.
+const std::string& name_of_thread() {
+  thread_local const std::string name = [] {
+    char text[16] = {};
+    (void)pthread_getname_np(pthread_self(), text, sizeof text);
+    return std::string(text);
+  }();
+  return name;
+}
+
 void describe(const Tensors& tensors, std::vector<std::vector<std::int64_t>>* sizes, std::vector<std::string>* types) {
   for (const at::Tensor& tensor : tensors) {
     sizes->push_back(tensor.sizes().vec());
@@ -22,9 +35,26 @@ void describe(const Tensors& tensors, std::vector<std::vector<std::int64_t>>* si
 
 }  // namespace
 
+void Recorder::Entry::start() {
+  started_ns = now_ns();
+  state = State::kStarted;
+}
+
 void Recorder::Entry::end(bool succeeded) {
   ended_ns = now_ns();
   state = succeeded ? State::kCompleted : State::kFailed;
+}
+
+void Recorder::Entries::start() const {
+  for (const auto& entry : entries_) entry->start();
+}
+
+void Recorder::Entries::end(bool succeeded) const {
+  for (const auto& entry : entries_) entry->end(succeeded);
+}
+
+void Recorder::Entries::withdraw() const {
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) get().withdraw(*entry);
 }
 
 Recorder::Recorder()
@@ -37,25 +67,47 @@ Recorder& Recorder::get() {
   return *recorder;
 }
 
-std::shared_ptr<Recorder::Entry> Recorder::add(const std::string& group, const std::string& description,
-                                               const std::string& operation, std::uint64_t sequence, bool transfer,
-                                               std::int64_t timeout_ms, const Tensors& inputs, const Tensors& outputs) {
+std::shared_ptr<const Recorder::Group> Recorder::group(const std::string& name, const std::string& description,
+                                                       std::vector<int> ranks) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) {
+    return one->name == name && one->description == description && one->ranks == ranks;
+  });
+  if (known != groups_.end()) return *known;
+  groups_.push_back(std::make_shared<const Group>(Group{groups_.size(), name, description, std::move(ranks)}));
+  return groups_.back();
+}
+
+std::shared_ptr<Recorder::Entry> Recorder::add(const std::shared_ptr<const Group>& group, const Call& call,
+                                               const Tensors& inputs, const Tensors& outputs) {
   if (most_ == 0) return nullptr;
   auto entry = std::make_shared<Entry>();
   entry->group = group;
-  entry->description = description;
-  entry->operation = operation;
-  entry->sequence = sequence;
-  entry->transfer = transfer;
-  entry->timeout_ms = timeout_ms;
+  entry->operation = call.operation;
+  entry->type = c10d::opTypeToString(call.type);
+  entry->route = call.route;
+  entry->timeout_ms = call.timeout.count();
   describe(inputs, &entry->input_sizes, &entry->input_types);
   describe(outputs, &entry->output_sizes, &entry->output_types);
+  entry->thread = std::this_thread::get_id();
+  entry->thread_name = name_of_thread();
   entry->created_ns = now_ns();
   const std::lock_guard<std::mutex> lock(mutex_);
+  entry->sequence = ++last_number(*entry);
   entry->id = next_id_++;
   entries_.push_back(entry);
   if (entries_.size() > most_) entries_.pop_front();
   return entry;
+}
+
+// Another thread may have called meanwhile: then the entry stays.
+void Recorder::withdraw(const std::shared_ptr<Entry>& entry) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::uint64_t& last = last_number(*entry);
+  if (last != entry->sequence || entries_.empty() || entries_.back() != entry) return;
+  --last;
+  --next_id_;
+  entries_.pop_back();
 }
 
 std::vector<std::shared_ptr<const Recorder::Entry>> Recorder::entries() const {

@@ -58,19 +58,25 @@ void Watchdog::run() {
   }
 }
 
+std::vector<std::shared_ptr<Channel>> Watchdog::channels() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::shared_ptr<Channel>> alive;
+  for (const auto& one : channels_) {
+    if (auto channel = one.lock()) alive.push_back(std::move(channel));
+  }
+  return alive;
+}
+
+void Watchdog::settle_all() {
+  for (const auto& channel : channels()) (void)channel->is_idle();
+}
+
 // It may have the last channel that there is of a group, and all that the channel has.
 bool Watchdog::look_after_all() {
   const PythonExit::Stay stay;
   if (!stay.granted()) return false;
-  std::vector<std::shared_ptr<Channel>> channels;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& one : channels_) {
-      if (auto channel = one.lock()) channels.push_back(std::move(channel));
-    }
-  }
   bool any = false;
-  for (const auto& channel : channels) any = channel->look_after() || any;
+  for (const auto& channel : channels()) any = channel->look_after() || any;
   return any;
 }
 

@@ -16,6 +16,8 @@ class Watchdog {
  public:
   static Watchdog& get();
   void add(const std::shared_ptr<Channel>& channel);
+  // Finds what has ended by now.
+  void settle_all();
   // A channel has something on its way.
   void wake() {
     if (asleep_.load(std::memory_order_relaxed)) wake_up();
@@ -26,6 +28,7 @@ class Watchdog {
   void run();
   void wake_up();
   bool look_after_all();
+  std::vector<std::shared_ptr<Channel>> channels();
 
   std::mutex mutex_;
   std::condition_variable changed_;

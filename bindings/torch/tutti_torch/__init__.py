@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tutti_torch import _C
+from tutti_torch import _C, flight
 
 __all__ = ["dump_flight_record", "flight_record", "monitored_barrier", "version"]
 
@@ -52,26 +52,28 @@ def flight_record() -> dict[str, Any]:
     """What this process's groups have called lately, in the layout of torch's flight recorder (version 2.10).
 
     ``entries`` has the last TORCH_FR_BUFFER_SIZE operations (2000 by default), the oldest first, with their ``state``:
-    ``scheduled``, ``started``, ``completed`` or ``failed``.
+    ``scheduled``, ``started``, ``completed`` or ``failed``. Names begin with ``tutti:``, and sizes are those of the
+    tensors that were passed; ``dump_flight_record`` writes what torch's analyser expects.
     """
     groups = {}
     # pg_group_ranks also has a group that this process is not in, under a number.
     for group, name in dist.distributed_c10d._world.pg_names.items():
         ranks = sorted(dist.distributed_c10d._world.pg_group_ranks[group])
         groups[str(name)] = {"name": str(name), "desc": group.group_desc, "ranks": str(ranks)}
+    entries = _C.flight_record()
     return {
         "version": "2.10",
         "comm_lib_version": f"tutti {version()}",
         "pg_config": groups,
-        "pg_status": {},
-        "entries": _C.flight_record(),
+        "pg_status": flight.status(entries),
+        "entries": entries,
     }
 
 
 def dump_flight_record(path: str) -> None:
-    """Writes flight_record() to a file, pickled, as torch's analyser of flight records reads it: one file per rank."""
+    """Writes the flight record to a file that ``torchfrtrace`` reads: one file per rank, whose name ends with the rank."""
     with open(path, "wb") as file:
-        pickle.dump(flight_record(), file)
+        pickle.dump(flight.for_analyser(flight_record()), file)
 
 
 def _create(options: Any, own: Any) -> Any:
