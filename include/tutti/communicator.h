@@ -82,6 +82,22 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
 TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                           const tuttiConfig_t *config);
 
+/* Makes a communicator of some ranks of `comm`, as MPI_Comm_create_group: collective over these ranks alone. ranks[i]
+ * is the rank in `comm` of rank i of the new communicator; the caller is among them. All of them pass the same list and
+ * the same id, which one of them has drawn (tuttiCommGetGroupId) and told the others. The new communicator shares what
+ * one that tuttiCommSplit makes shares, and config means the same.
+ *
+ * This is no operation of `comm`: any thread may call it, beside operations, and in any order with them; `comm` may have
+ * failed. Returns when all members have theirs, or fails after the init timeout (tuttiTimeout names the ranks that have
+ * not called it). tuttiCommDestroy and tuttiCommAbort of `comm` wait for it. A rank that is refused for its config tells
+ * the others, which get tuttiRemoteError or tuttiInvalidUsage with its reason; one that is refused for `ranks` or `id`
+ * (tuttiInvalidArgument) cannot tell. *newcomm is written on success alone. */
+TUTTI_EXPORT tuttiResult_t tuttiCommCreateGroup(tuttiComm_t comm, uint64_t id, int nranks, const int *ranks,
+                                                tuttiComm_t *newcomm, const tuttiConfig_t *config);
+/* Writes an id for one group of ranks of `comm`, or of communicators that share its connections. No other rank gets the
+ * same one. Any thread; waits for nobody. */
+TUTTI_EXPORT tuttiResult_t tuttiCommGetGroupId(tuttiComm_t comm, uint64_t *id);
+
 /* Waits for queued operations and tells the peers that this rank leaves, and what it has called. What was sent
  * and a peer has no room for is waited for, for two seconds at most. Then waits until all
  * other ranks have done so too, for a second at most and not at all once the communicator has failed, nor where one

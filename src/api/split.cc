@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "api/configuration.h"
 #include "api/groups.h"
@@ -56,6 +57,55 @@ Status split(Communicator& comm, int color, int key, tuttiComm_t* newcomm, const
   return made.status();
 }
 
+Status check_members(const Communicator& comm, std::uint64_t id, int nranks, const int* ranks,
+                     const tuttiComm_t* newcomm) {
+  if (newcomm == nullptr) return Status::invalid_argument("newcomm is NULL");
+  if (id == 0) return Status::invalid_argument("id is 0: draw it by tuttiCommGetGroupId");
+  if (ranks == nullptr || nranks < 1 || nranks > comm.ranks()) {
+    return Status::invalid_argument(fmt::format("a list of {} ranks, of a communicator of {}: pass 1 to {}",
+                                                ranks == nullptr ? 0 : nranks, comm.ranks(), comm.ranks()));
+  }
+  std::vector<bool> listed(static_cast<std::size_t>(comm.ranks()));
+  for (int i = 0; i < nranks; ++i) {
+    if (ranks[i] < 0 || ranks[i] >= comm.ranks()) {
+      return Status::invalid_argument(
+          fmt::format("ranks[{}] is {}, of a communicator of {} ranks", i, ranks[i], comm.ranks()));
+    }
+    if (listed[static_cast<std::size_t>(ranks[i])]) {
+      return Status::invalid_argument(fmt::format("rank {} is listed twice", ranks[i]));
+    }
+    listed[static_cast<std::size_t>(ranks[i])] = true;
+  }
+  if (listed[static_cast<std::size_t>(comm.rank())]) return {};
+  return Status::invalid_argument(fmt::format("rank {} calls it, and is not listed", comm.rank()));
+}
+
+Status create_group(const Communicator& comm, GroupWish wish, tuttiComm_t* newcomm, const tuttiConfig_t* config) {
+  std::optional<Settings> settings;
+  std::uint64_t handle = 0;
+  CommTable& table = CommTable::instance();
+  wish.refused = guarded([&] {
+    if (current_group() != nullptr) return Status::invalid_usage("a group of this thread is not ended");
+    auto reserved = table.reserve();
+    if (!reserved.is_ok()) return reserved.status();
+    handle = *reserved;
+    if (config == nullptr) return Status();
+    auto changed = changed_settings(comm.settings(), config);
+    if (!changed.is_ok()) return changed.status();
+    settings = std::move(*changed);
+    wish.settings = &*settings;
+    return comm.check_split(*settings);
+  });
+  auto made = comm.make_group(wish);
+  if (made.is_ok()) {
+    table.open(handle, std::move(*made));
+    *newcomm = reinterpret_cast<tuttiComm_t>(handle);
+  } else if (handle != 0) {
+    table.cancel(handle);
+  }
+  return made.status();
+}
+
 }  // namespace
 }  // namespace tutti::internal::api
 
@@ -71,5 +121,24 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* 
     if (operating->async_error().is_ok()) return report(status.with_context("tuttiCommSplit"), &*operating);
     operating->set_told();
     return report(status);
+  });
+}
+
+tuttiResult_t tuttiCommCreateGroup(tuttiComm_t comm, uint64_t id, int nranks, const int* ranks, tuttiComm_t* newcomm,
+                                   const tuttiConfig_t* config) {
+  return look(comm, [&](tutti::internal::Communicator* c) {
+    tutti::internal::Status status = check_members(*c, id, nranks, ranks, newcomm);
+    if (status.is_ok()) status = create_group(*c, {id, {ranks, ranks + nranks}, nullptr, {}}, newcomm, config);
+    return report(status.with_context("tuttiCommCreateGroup"), status.is_ok() ? nullptr : c);
+  });
+}
+
+tuttiResult_t tuttiCommGetGroupId(tuttiComm_t comm, uint64_t* id) {
+  return look(comm, [&](tutti::internal::Communicator* c) {
+    if (id == nullptr) {
+      return report(tutti::internal::Status::invalid_argument("id is NULL").with_context("tuttiCommGetGroupId"), c);
+    }
+    *id = c->draw_group_id();
+    return tuttiSuccess;
   });
 }

@@ -127,6 +127,11 @@ class Communicator {
   // one rank refuses, or cannot make, is an error on every rank, and this communicator goes on. It and those that are
   // made of it fail and end apart from each other, but for a rank that dies.
   Result<std::unique_ptr<Communicator>> split(const SplitWish& wish);
+  // Collective over the members alone, which is no operation of this communicator: a thread may be inside one, and
+  // this communicator may have failed. Returns when all members have theirs, or fails after the init timeout.
+  Result<std::unique_ptr<Communicator>> make_group(const GroupWish& wish) const;
+  // For a group; drawn by no other rank, nor a second time.
+  [[nodiscard]] std::uint64_t draw_group_id() const { return family_->next_id(); }
   // Whether a communicator that is split off may have these settings: it uses what this one has opened.
   [[nodiscard]] Status check_split(const Settings& settings) const;
 
@@ -224,6 +229,13 @@ class Communicator {
   [[nodiscard]] std::string pack_settings(const Settings& settings) const;
   Result<std::unique_ptr<Communicator>> make_child(const SplitGroup& group);
   Status set_up_from(const Communicator& parent, const SplitGroup& group);
+  Status set_up_group(const Communicator& parent, const GroupWish& wish);
+  // What the members of a group tell each other, and whether they list the same ones.
+  Result<std::vector<std::string>> exchange_settings(const GroupWish& wish, const std::string& own, Deadline deadline);
+  // The three parts of a set-up: the control tree; links; the rest, after which the peers are watched.
+  Status join_tree_of(const Communicator& parent, const SplitGroup& group);
+  Status link_as_in(const Communicator& parent, const SplitGroup& group);
+  Status complete_split();
   // *transports: the parent's on entry; on return those that hold.
   Result<Membership> membership_from(const Communicator& parent, const SplitGroup& group,
                                      std::string* transports) const;

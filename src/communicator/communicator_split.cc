@@ -235,6 +235,12 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(const SplitGroup&
 }
 
 Status Communicator::set_up_from(const Communicator& parent, const SplitGroup& group) {
+  if (Status s = join_tree_of(parent, group); !s.is_ok()) return s;
+  if (Status s = link_as_in(parent, group); !s.is_ok()) return s;
+  return complete_split();
+}
+
+Status Communicator::join_tree_of(const Communicator& parent, const SplitGroup& group) {
   const auto self = std::find(group.members.begin(), group.members.end(), parent.rank());
   membership_.rank = static_cast<int>(self - group.members.begin());
   family_ = parent.family_;
@@ -245,12 +251,15 @@ Status Communicator::set_up_from(const Communicator& parent, const SplitGroup& g
   auto secret = session_secret(parent.secret_, id);
   if (!secret.is_ok()) return secret.status();
   secret_ = *secret;
+  if (group.members.size() == 1) return {};
+  auto tree = parent.tree_->split(group.id, group.members);
+  if (!tree.is_ok()) return tree.status();
+  tree_ = std::move(*tree);
+  return {};
+}
+
+Status Communicator::link_as_in(const Communicator& parent, const SplitGroup& group) {
   const auto n = static_cast<int>(group.members.size());
-  if (n > 1) {
-    auto tree = parent.tree_->split(group.id, group.members);
-    if (!tree.is_ok()) return tree.status();
-    tree_ = std::move(*tree);
-  }
   // Rank 0's hold for all.
   std::string transports = parent.settings_.transports;
   auto membership = membership_from(parent, group, &transports);
@@ -276,7 +285,10 @@ Status Communicator::set_up_from(const Communicator& parent, const SplitGroup& g
     if (Status s = membership_.hear(membership_.peers); !s.is_ok()) return s;
   }
   make_link_maker();
-  if (Status s = open_windows(Deadline::after_ms(settings_.init_timeout_ms)); !s.is_ok()) return s;
+  return open_windows(Deadline::after_ms(settings_.init_timeout_ms));
+}
+
+Status Communicator::complete_split() {
   if (Status s = complete(); !s.is_ok()) return s;
   process_rank_.touch();
   return {};

@@ -28,7 +28,15 @@ struct SplitWish {
   Status refused;                      // not ok: this rank takes part only to tell all that it does not go on
 };
 
-// The same as it is exchanged.
+// What one member of a group asks for, of which no other rank takes part.
+struct GroupWish {
+  std::uint64_t id = 0;                // drawn by one of them
+  std::vector<int> members;            // ranks of the communicator that it is made of, by rank of the new one
+  const Settings* settings = nullptr;  // null: those of that communicator
+  Status refused;                      // not ok: this rank takes part only to tell the members that it does not go on
+};
+
+// What a rank of a split tells all others.
 struct SplitRequest {
   std::int32_t color = kNoColor;
   std::int32_t key = 0;

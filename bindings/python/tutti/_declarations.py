@@ -46,6 +46,9 @@ tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
 tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const int *devlist);
 tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, const int *devlist, const tuttiConfig_t *config);
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm, const tuttiConfig_t *config);
+tuttiResult_t tuttiCommCreateGroup(tuttiComm_t comm, uint64_t id, int nranks, const int *ranks, tuttiComm_t *newcomm,
+    const tuttiConfig_t *config);
+tuttiResult_t tuttiCommGetGroupId(tuttiComm_t comm, uint64_t *id);
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm);

@@ -1,0 +1,153 @@
+// Communicators that some ranks of another make without the rest.
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "splits.h"
+#include "suites.h"
+
+namespace tutti::internal::test {
+namespace {
+
+struct Way {
+  RunJob run;
+  const char* transports;
+};
+const std::vector<Way>& ways_of_threads() {
+  static const std::vector<Way> all = {{run_threads, "shm"}, {run_threads, "sim:7"}, {run_threads, "tcp"}};
+  return all;
+}
+const std::vector<Way>& ways_of_processes() {
+  static const std::vector<Way> all = {{run_processes, "shm"}, {run_processes, "tcp"}};
+  return all;
+}
+
+void require_on(const std::vector<Way>& ways, int ranks, const Body& body) {
+  for (const Way& way : ways) {
+    INFO(way.transports << ", " << ranks << " ranks");
+    REQUIRE(wrong_of(way.run(ranks, way.transports, body)) == "");
+  }
+}
+
+// The first of the members draws the id and sends it to the others. Nothing is made on a rank that is not listed.
+std::string make(const Split& parent, const std::vector<int>& listed, Split* made,
+                 const tuttiConfig_t* config = nullptr) {
+  *made = {};
+  const auto own = std::find(listed.begin(), listed.end(), parent.rank);
+  if (own == listed.end()) return "";
+  std::uint64_t id = 0;
+  if (own == listed.begin()) {
+    if (tuttiCommGetGroupId(parent.comm, &id) != tuttiSuccess) return "no id";
+    for (auto other = listed.begin() + 1; other != listed.end(); ++other) {
+      if (tuttiSend(&id, 1, tuttiUint64, *other, parent.comm, nullptr) != tuttiSuccess) return "the id is not sent";
+    }
+  } else if (tuttiRecv(&id, 1, tuttiUint64, listed.front(), parent.comm, nullptr) != tuttiSuccess) {
+    return "the id does not arrive";
+  }
+  const tuttiResult_t result =
+      tuttiCommCreateGroup(parent.comm, id, static_cast<int>(listed.size()), listed.data(), &made->comm, config);
+  if (result != tuttiSuccess) return tuttiGetLastError(nullptr);
+  made->rank = static_cast<int>(own - listed.begin());
+  for (const int r : listed) made->members.push_back(parent.members[static_cast<std::size_t>(r)]);
+  return check_members(*made);
+}
+
+std::vector<int> draw_members(std::mt19937& random, int ranks) {
+  std::vector<int> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(r);
+  std::shuffle(all.begin(), all.end(), random);
+  all.resize(1 + random() % all.size());
+  return all;
+}
+
+// Groups, and groups of groups, which are used beside each other and end in any order.
+Outcome make_many(tuttiComm_t comm, int rank, int ranks) {
+  std::mt19937 random(7);
+  const Split parent = whole(comm, rank, ranks);
+  for (int round = 0; round < 6; ++round) {
+    Split first;
+    Split second;
+    Split below;
+    std::string wrong = make(parent, draw_members(random, ranks), &first);
+    if (wrong.empty()) wrong = make(parent, draw_members(random, ranks), &second);
+    const auto seed = static_cast<std::uint32_t>(random());
+    if (wrong.empty() && first.comm != nullptr) {
+      std::mt19937 of_first(seed);
+      wrong = make(first, draw_members(of_first, first.ranks()), &below);
+    }
+    for (const Split* one : std::initializer_list<const Split*>{&below, &second, &first, &parent, &second, &below}) {
+      if (wrong.empty() && one->comm != nullptr) wrong = check_members(*one);
+    }
+    for (const Split* one : std::initializer_list<const Split*>{&first, &below, &second}) {
+      if (wrong.empty() && one->comm != nullptr && tuttiCommDestroy(one->comm) != tuttiSuccess) wrong = "not destroyed";
+    }
+    if (!wrong.empty()) return {"round " + std::to_string(round) + ": " + wrong};
+  }
+  return {};
+}
+
+TEST_CASE("a group of ranks makes a communicator without the others, threads", "[threads]") {
+  for (int ranks = 1; ranks <= 5; ++ranks) require_on(ways_of_threads(), ranks, make_many);
+}
+TEST_CASE("a group of ranks makes a communicator without the others, processes", "[processes]") {
+  for (int ranks = 1; ranks <= 5; ++ranks) require_on(ways_of_processes(), ranks, make_many);
+}
+
+TEST_CASE("a communicator that has failed still makes groups", "[processes]") {
+  require_on(ways_of_processes(), 3, [](tuttiComm_t comm, int rank, int ranks) {
+    std::vector<std::uint64_t> ids(1);
+    if (rank == 0) (void)tuttiCommGetGroupId(comm, ids.data());
+    if (tuttiBroadcast(ids.data(), ids.data(), 1, tuttiUint64, 0, comm, nullptr) != tuttiSuccess) return Outcome{"id"};
+    (void)tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT);
+    const Split parent = whole(comm, rank, ranks);
+    Split made{nullptr, {0, 1, 2}, rank};
+    const tuttiResult_t result = tuttiCommCreateGroup(comm, ids[0], 3, made.members.data(), &made.comm, nullptr);
+    if (result != tuttiSuccess) return Outcome{tuttiGetLastError(nullptr)};
+    std::string wrong = check_members(made);
+    (void)tuttiCommDestroy(made.comm);
+    return Outcome{wrong};
+  });
+}
+
+TEST_CASE("members that do not agree get errors that name the cause", "[processes]") {
+  require_on(ways_of_processes(), 3, [](tuttiComm_t comm, int rank, int) {
+    std::vector<std::uint64_t> ids(3);
+    if (rank == 0) {
+      for (std::uint64_t& id : ids) (void)tuttiCommGetGroupId(comm, &id);
+    }
+    if (tuttiBroadcast(ids.data(), ids.data(), 3, tuttiUint64, 0, comm, nullptr) != tuttiSuccess) return Outcome{"ids"};
+    tuttiComm_t made = nullptr;
+    const auto refused = [&](std::uint64_t id, std::vector<int> listed, tuttiResult_t expected,
+                             const std::string& why) {
+      const tuttiResult_t result =
+          tuttiCommCreateGroup(comm, id, static_cast<int>(listed.size()), listed.data(), &made, nullptr);
+      const std::string text = tuttiGetLastError(nullptr);
+      return result == expected && text.find(why) != std::string::npos ? std::string() : "not \"" + why + "\": " + text;
+    };
+    std::string wrong = refused(ids[0], {rank, rank}, tuttiInvalidArgument, "listed twice");
+    if (wrong.empty()) wrong = refused(ids[0], {(rank + 1) % 3}, tuttiInvalidArgument, "and is not listed");
+    if (wrong.empty()) wrong = refused(ids[0], {rank, 3}, tuttiInvalidArgument, "ranks[1] is 3");
+    if (wrong.empty()) wrong = refused(0, {rank}, tuttiInvalidArgument, "id is 0");
+    // In another order.
+    const std::vector<int> listed = rank == 2 ? std::vector<int>{0, 2, 1} : std::vector<int>{0, 1, 2};
+    if (wrong.empty() && tuttiCommCreateGroup(comm, ids[1], 3, listed.data(), &made, nullptr) == tuttiSuccess)
+      wrong = "lists that differ are taken";
+    // Rank 2 does not come.
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.init_timeout_ms = 500;
+    if (wrong.empty() && rank != 2) {
+      const std::vector<int> all{0, 1, 2};
+      const tuttiResult_t result = tuttiCommCreateGroup(comm, ids[2], 3, all.data(), &made, &config);
+      const std::string text = tuttiGetLastError(nullptr);
+      if (result == tuttiSuccess || text.find("rank 2") == std::string::npos) wrong = "does not name rank 2: " + text;
+    }
+    if (wrong.empty() && tuttiBarrier(comm, nullptr) != tuttiSuccess) wrong = tuttiGetLastError(comm);
+    return Outcome{wrong};
+  });
+}
+
+}  // namespace
+}  // namespace tutti::internal::test
