@@ -22,7 +22,14 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
       comm_timeout_(options_->timeout),
       timeout_(options_->timeout) {
   const auto own_store = store->clone();
-  open(join(*store, {rank, size}, comm_timeout_), store, own_store);
+  const auto& given = options_->global_ranks_in_group;
+  open(join(*store, {rank, size}, comm_timeout_, {given.begin(), given.end()}), store, own_store);
+  // torch's name of the default group, which lists no ranks.
+  if (!given.empty() || options_->group_name != "0") return;
+  World::set(name_, rank, [weak = std::weak_ptr<Channel>(collectives_)]() -> tuttiComm_t {
+    const auto alive = weak.lock();
+    return alive != nullptr ? alive->comm() : nullptr;
+  });
 }
 
 Backend::Backend(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
@@ -61,19 +68,22 @@ void Backend::abort() {
   for (const auto& queue : device_queues()) queue->revoke();
   const std::lock_guard<std::mutex> lock(messages_mutex_);
   for (const auto& [direction, messages] : messages_) messages.channel->revoke();
+  for (const Messages& messages : ended_messages_) messages.channel->revoke();
 }
 
 void Backend::shutdown() {
   if (closing_.exchange(true)) return;
   for (const auto& queue : device_queues()) queue->close();
-  std::map<Direction, Messages> all;
+  std::vector<Messages> all;
   {
     const std::lock_guard<std::mutex> lock(messages_mutex_);
-    std::swap(all, messages_);
+    std::swap(all, ended_messages_);
+    for (auto& [direction, messages] : std::exchange(messages_, {})) all.push_back(std::move(messages));
   }
-  for (auto& [direction, messages] : all) {
+  for (Messages& messages : all) {
     if (messages.joins.joinable()) messages.joins.join();
     messages.channel->close();
+    if (messages.receives != nullptr) messages.receives->fail(tuttiInvalidUsage);
   }
   collectives_->close();
 }
@@ -180,7 +190,12 @@ Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operat
   };
   auto flight = std::make_shared<Flight>(operation.name, std::move(kept), std::move(explain),
                                          std::move(operation.after), std::move(entries));
-  channel->begin(flight, std::move(operation.call), here);
+  if (operation.receives != nullptr) {
+    operation.wanted.flight = flight;
+    operation.receives->begin(std::move(operation.wanted));
+  } else {
+    channel->begin(flight, std::move(operation.call), here);
+  }
   return {channel, std::move(flight)};
 }
 
@@ -309,41 +324,64 @@ std::string Backend::no_pair(int peer, Clock::time_point deadline) const {
                   comm_timeout_.count(), " ms");
 }
 
-std::shared_ptr<Channel> Backend::messages(int from, int to) {
+// REQUIRES: messages_mutex_. A new entry if there is none, or if its channel has been ended.
+Backend::Messages& Backend::messages_of(const Direction& direction) {
+  Messages& messages = messages_[direction];
+  if (messages.channel == nullptr || !messages.channel->was_ended()) return messages;
+  ended_messages_.push_back(std::exchange(messages, {}));
+  messages.ended = ended_messages_.back().ended + 1;
+  messages.receives = ended_messages_.back().receives;
+  return messages;
+}
+
+std::pair<std::shared_ptr<Channel>, std::shared_ptr<TaggedReceives>> Backend::messages(const Direction& direction) {
   const std::lock_guard<std::mutex> lock(messages_mutex_);
+  const auto [from, to, tagged] = direction;
   if (closing_) refuse(from == rank_ ? "send" : "recv", "the process group has been shut down");
-  const auto known = messages_.find({from, to});
-  if (known != messages_.end()) return known->second.channel;
-  const std::string name = "messages/" + std::to_string(from) + "/" + std::to_string(to);
-  const PairRanks ranks{from, to};
-  const auto channel = std::make_shared<Channel>(name, ranks, own_store_, rank_);
-  Watchdog::get().add(channel);
-  Messages& messages = messages_[{from, to}];
-  messages.channel = channel;
-  const auto join = [this, channel, name, ranks, own = from == rank_ ? 0 : 1, peer = from == rank_ ? to : from] {
-    const auto deadline = Clock::now() + comm_timeout_;
-    const auto why_none = [&] { return no_pair(peer, deadline); };
-    try {
-      channel->open(join_pair(*own_store_, name, own, comm_timeout_, why_none));
-    } catch (const c10::Error& e) {
-      // A rank that has died is soon known of, in the words of the whole group.
-      std::string why;
-      for (int look = 0; look < kLooksForDead && why.empty(); ++look) {
-        why = why_none();
-        if (why.empty()) std::this_thread::sleep_for(kPauseForDead);
-      }
-      channel->fail(why.empty() ? told_of_pair(e.what_without_backtrace(), ranks) : why);
-    } catch (const std::exception& e) {
-      channel->fail(e.what());
-    }
-  };
+  Messages& messages = messages_of(direction);
+  if (messages.channel != nullptr) return {messages.channel, messages.receives};
+  std::string name = (tagged ? "tagged/" : "messages/") + std::to_string(from) + "/" + std::to_string(to);
+  if (messages.ended > 0) name += "/" + std::to_string(messages.ended);
+  messages.channel = std::make_shared<Channel>(name, PairRanks{from, to}, own_store_, rank_);
+  if (tagged && to == rank_) {
+    messages.receives = std::make_shared<TaggedReceives>(messages.channel, from, messages.receives);
+  }
+  Watchdog::get().add(messages.channel);
   try {
-    messages.joins = start_thread(join);
+    messages.joins = start_thread([this, direction, name, channel = messages.channel, receives = messages.receives] {
+      join_messages(direction, name, channel, receives);
+    });
   } catch (...) {
-    messages_.erase({from, to});
+    messages_.erase(direction);
     throw;
   }
-  return channel;
+  return {messages.channel, messages.receives};
+}
+
+void Backend::join_messages(const Direction& direction, const std::string& name,
+                            const std::shared_ptr<Channel>& channel, const std::shared_ptr<TaggedReceives>& receives) {
+  const PairRanks ranks{direction.from, direction.to};
+  const int own = direction.from == rank_ ? 0 : 1;
+  const int peer = own == 0 ? direction.to : direction.from;
+  const auto deadline = Clock::now() + comm_timeout_;
+  const auto why_none = [&] { return no_pair(peer, deadline); };
+  try {
+    const Pair pair{collectives_->comm(), direction.from, direction.to};
+    channel->open(join_pair(*own_store_, name, pair, own, comm_timeout_, why_none));
+    if (receives != nullptr) receives->start();
+    return;
+  } catch (const c10::Error& e) {
+    // A rank that has died is soon known of, in the words of the whole group.
+    std::string why;
+    for (int look = 0; look < kLooksForDead && why.empty(); ++look) {
+      why = why_none();
+      if (why.empty()) std::this_thread::sleep_for(kPauseForDead);
+    }
+    channel->fail(why.empty() ? told_of_pair(e.what_without_backtrace(), ranks) : why);
+  } catch (const std::exception& e) {
+    channel->fail(e.what());
+  }
+  if (receives != nullptr) receives->fail(tuttiSystemError);
 }
 
 void Backend::check_peer(const char* name, int peer) {
@@ -355,16 +393,9 @@ void Backend::check_peer(const char* name, int peer) {
 
 namespace {
 
-// A message with a tag other than 0 goes behind one that holds the tag: a receive that finds another one fails, where
-// without it wrong data would be taken for right.
-Call tagged(const std::shared_ptr<std::int64_t>& tag, bool sends, Call call) {
-  const Call with_tag = [tag, sends](tuttiComm_t comm, void* stream) {
-    return sends ? tuttiSend(tag.get(), 1, tuttiInt64, 1, comm, stream)
-                 : tuttiRecv(tag.get(), 1, tuttiInt64, 0, comm, stream);
-  };
-  return [calls = std::vector<Call>{with_tag, std::move(call)}](tuttiComm_t comm, void* stream) {
-    return call_together(calls, comm, stream);
-  };
+MessageHeader header_of(const at::Tensor& tensor, int tag) {
+  const Moved what = moved(tensor);
+  return {tag, static_cast<std::int64_t>(what.count(tensor)), static_cast<std::int64_t>(what.type)};
 }
 
 }  // namespace
@@ -372,16 +403,16 @@ Call tagged(const std::shared_ptr<std::int64_t>& tag, bool sends, Call call) {
 WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   check_peer("send", to);
   if (!device_of(tensors).is_cpu()) return transfer_on_device(true, tensors, to);
-  return run_in(messages(rank_, to), [&] {
+  return run_in(messages({rank_, to, tag != 0}).first, [&] {
     const at::Tensor& tensor = check_single("send", tensors);
     Operation operation(c10d::OpType::SEND, "send", "tutti:send", {tensor}, {});
     operation.route = {rank_, to};
     operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor)](
                          tuttiComm_t comm, void* stream) { return tuttiSend(data, count, what.type, 1, comm, stream); };
     if (tag != 0) {
-      const auto kept = std::make_shared<std::int64_t>(tag);
-      operation.call = tagged(kept, true, std::move(operation.call));
-      operation.after = [kept] {};
+      const auto header = std::make_shared<MessageHeader>(header_of(tensor, tag));
+      operation.call = send_with_header(header, std::move(operation.call));
+      operation.after = [header] {};
     }
     return operation;
   });
@@ -390,7 +421,8 @@ WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
 WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   check_peer("recv", from);
   if (!device_of(tensors).is_cpu()) return transfer_on_device(false, tensors, from);
-  return run_in(messages(from, rank_), [&] {
+  const auto [channel, receives] = messages({from, rank_, tag != 0});
+  return run_in(channel, [&, receives = receives] {
     const at::Tensor& tensor = check_single("recv", tensors);
     Operation operation(c10d::OpType::RECV, "recv", "tutti:recv", {}, {tensor});
     operation.sender = from;
@@ -398,14 +430,8 @@ WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
     operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor)](
                          tuttiComm_t comm, void* stream) { return tuttiRecv(data, count, what.type, 0, comm, stream); };
     if (tag != 0) {
-      const auto came = std::make_shared<std::int64_t>();
-      operation.call = tagged(came, false, std::move(operation.call));
-      operation.after = [came, tag, from] {
-        if (*came == tag) return;
-        std::rethrow_exception(backend_error(
-            "recv", c10::str("the next message of rank ", from, " has tag ", *came, ", and this receive tag ", tag,
-                             ": receives must be called in the order in which the messages are sent")));
-      };
+      operation.receives = receives;
+      operation.wanted = {header_of(tensor, tag), tensor.data_ptr(), nullptr};
     }
     return operation;
   });

@@ -3,9 +3,9 @@
 //
 // Collectives run in the group's communicator, one after the other. Sends and receives are independent of them and of
 // each other, as with gloo: messages of one rank to another have a communicator of their own, made when both have come
-// to the first of them, and are matched in order; a receive whose tag is not that of the message fails. An operation
-// with async_op=False runs in the calling thread, if none is queued before it; all others are queued, and run in
-// tutti's.
+// to the first of them, and are matched in order; those with a tag other than 0 have another one, and are matched by
+// tag (tagged.h). An operation with async_op=False runs in the calling thread, if none is queued before it; all others
+// are queued, and run in tutti's.
 //
 // On a device, operations keep the rules of NCCL's backend (device_work.h): they are in the order of streams, one
 // communicator for each device, which is made when it is first needed, by all ranks of the group. Sends and receives
@@ -27,6 +27,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@
 #include "device_queue.h"
 #include "recorder.h"
 #include "rendezvous.h"
+#include "tagged.h"
 #include "work.h"
 
 namespace tutti_torch {
@@ -129,6 +131,8 @@ class Backend final : public c10d::Backend {
     std::function<void()> after;  // see Flight
     Tensors kept;                 // beside inputs and outputs
     int sender = -1;
+    std::shared_ptr<TaggedReceives> receives;  // of a receive with a tag, which has these instead of `call`
+    TaggedReceives::Wanted wanted;
     Recorder::Route route;           // of a message
     std::vector<Recorded> messages;  // of a coalesced call, and the collectives among them; empty: it has none
     bool alone = false;              // what its call does depends on what it has received: no part of a group
@@ -137,9 +141,18 @@ class Backend final : public c10d::Backend {
   // Messages of one rank to another.
   struct Messages {
     std::shared_ptr<Channel> channel;
+    std::shared_ptr<TaggedReceives> receives;  // those with tags, if this rank receives them; else null
     std::thread joins;
+    int ended = 0;  // channels before this one
   };
-  using Direction = std::pair<int, int>;  // from, to
+  struct Direction {
+    int from = 0;
+    int to = 0;
+    bool tagged = false;
+    bool operator<(const Direction& other) const {
+      return std::tie(from, to, tagged) < std::tie(other.from, other.to, other.tagged);
+    }
+  };
   // Of devices: by device for all ranks, and by the other rank for two, whatever the device.
   using QueueKey = std::pair<std::string, int>;
 
@@ -179,7 +192,10 @@ class Backend final : public c10d::Backend {
   void check_peer(const char* name, int peer);
   // Why there is nothing more to wait for before two ranks can exchange messages; empty: there is.
   [[nodiscard]] std::string no_pair(int peer, Clock::time_point deadline) const;
-  std::shared_ptr<Channel> messages(int from, int to);
+  Messages& messages_of(const Direction& direction);
+  std::pair<std::shared_ptr<Channel>, std::shared_ptr<TaggedReceives>> messages(const Direction& direction);
+  void join_messages(const Direction& direction, const std::string& name, const std::shared_ptr<Channel>& channel,
+                     const std::shared_ptr<TaggedReceives>& receives);
   static Operation all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts);
   Operation all_reduce_sparse(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) const;
   Operation all_gather(const at::Tensor& output, const at::Tensor& input, const c10d::AllgatherOptions& opts) const;
@@ -205,6 +221,7 @@ class Backend final : public c10d::Backend {
 
   std::mutex messages_mutex_;
   std::map<Direction, Messages> messages_;
+  std::vector<Messages> ended_messages_;
 
   std::mutex queues_mutex_;
   std::map<QueueKey, std::shared_future<QueuePtr>> queues_;  // also those that a thread is about to make

@@ -71,8 +71,9 @@ Backend::QueuePtr Backend::queue_of_pair(const char* name, at::Device device, in
     const auto deadline = Clock::now() + comm_timeout_;
     const auto why_none = [&] { return no_pair(peer, deadline); };
     try {
-      const tuttiComm_t comm =
-          join_pair(*own_store_, key, rank_ == ranks.sender ? 0 : 1, comm_timeout_, why_none, name_of_device(device));
+      const Pair pair{collectives_->comm(), ranks.sender, ranks.receiver};
+      const tuttiComm_t comm = join_pair(*own_store_, key, pair, rank_ == ranks.sender ? 0 : 1, comm_timeout_, why_none,
+                                         name_of_device(device));
       return std::make_shared<DeviceQueue>(device, comm, ranks);
     } catch (const c10::Error&) {
       throw;

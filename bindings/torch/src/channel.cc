@@ -22,6 +22,7 @@ void Channel::open(tuttiComm_t comm) {
 void Channel::fail(const std::string& why) {
   const std::lock_guard<std::mutex> order(order_);
   broken_ = why;
+  never_opens_ = true;
   for (const Waiting& one : std::exchange(waiting_, {})) one.flight->settle(tuttiSystemError);
 }
 
@@ -84,6 +85,28 @@ tuttiComm_t Channel::split_to(const std::string& device, int rank, std::chrono::
   return made;
 }
 
+void Channel::look_for_refusals(const std::shared_ptr<Flight>& flight) {
+  {
+    const std::lock_guard<std::mutex> lock(flights_mutex_);
+    flights_.push_back({0, flight});
+  }
+  (void)oldest();
+  Watchdog::get().wake();
+}
+
+void Channel::end_with(const std::string& why) {
+  ended_ = true;
+  {
+    const std::lock_guard<std::mutex> lock(flights_mutex_);
+    refused_ = why;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(refusals_mutex_);
+    refusals_.end(why);
+  }
+  revoke();
+}
+
 void Channel::refuse(const std::string& why) {
   const std::lock_guard<std::mutex> order(order_);
   note_refusal(why);
@@ -131,8 +154,13 @@ std::string Channel::find_reason(tuttiResult_t result) {
   const auto first = oldest();
   try {
     const std::lock_guard<std::mutex> lock(refusals_mutex_);
-    const std::string why = refusals_.look(first ? first->number : sequence_.load());
-    return why.empty() ? text : why;
+    const bool numbered = !first || first->number != 0;
+    std::string why = refusals_.look(!numbered ? next() : first ? first->number : sequence_.load());
+    if (!why.empty()) return why;
+    why = refusals_.why_ended();
+    if (why.empty()) return text;
+    ended_ = true;
+    return why;
   } catch (const std::exception&) {
     return text;
   }
@@ -161,7 +189,7 @@ bool Channel::look_after() {
   std::string why;
   try {
     const std::lock_guard<std::mutex> lock(refusals_mutex_);
-    why = refusals_.look(first->number);
+    why = refusals_.look(first->number != 0 ? first->number : next());
   } catch (const std::exception&) {
   }
   if (why.empty()) return true;
@@ -179,7 +207,7 @@ void Channel::revoke() {
 
 void Channel::close() {
   const std::lock_guard<std::mutex> order(order_);
-  if (std::exchange(closed_, true)) return;
+  if (closed_.exchange(true)) return;
   for (const Waiting& one : std::exchange(waiting_, {})) one.flight->settle(tuttiInvalidUsage);
   const tuttiComm_t comm = comm_;
   if (comm == nullptr) return;

@@ -45,6 +45,14 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void begin(const std::shared_ptr<Flight>& flight, Call call, bool here);
   // The operation that would have been next has wrong arguments.
   void refuse(const std::string& why);
+  // For who receives by itself (tagged.h): what the flight waits for may be refused by the other rank; one more
+  // message has come.
+  void look_for_refusals(const std::shared_ptr<Flight>& flight);
+  void count_message() { ++sequence_; }
+  [[nodiscard]] bool has_ended() const { return closed_ || never_opens_; }
+  // Fails it, for this reason on all ranks. Another channel may come in its place.
+  void end_with(const std::string& why);
+  [[nodiscard]] bool was_ended() const { return ended_; }
   // What an operation of it that has failed tells: why another rank refused it, if one has, or tutti's text.
   std::string explain(tuttiResult_t result);
   // An operation has: those that begin now fail as well.
@@ -72,7 +80,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
     Call call;
   };
   struct Begun {
-    std::uint64_t number = 0;
+    std::uint64_t number = 0;  // 0: that of the next message
     std::shared_ptr<Flight> flight;
   };
   void queue(const std::shared_ptr<Flight>& flight, const Call& call);
@@ -94,8 +102,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
   tuttiStream_t stream_ = nullptr;
   std::deque<Waiting> waiting_;  // for the communicator
   std::string broken_;           // why there will be none
-  bool closed_ = false;
-  bool withdraws_ = false;  // the next operation has been refused before
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> never_opens_{false};
+  std::atomic<bool> ended_{false};  // by end_with(), of any rank
+  bool withdraws_ = false;          // the next operation has been refused before
 
   std::mutex flights_mutex_;
   std::deque<Begun> flights_;  // that have not ended, and some that have

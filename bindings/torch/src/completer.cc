@@ -1,32 +1,23 @@
 #include "completer.h"
 
 #include <c10/util/Exception.h>
-#include <c10/util/thread_name.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <exception>
 #include <utility>
 
 #include "python_exit.h"
-#include "threads.h"
+#include "shared_threads.h"
 
 namespace tutti_torch {
-
-Completer::~Completer() {
-  const std::lock_guard<std::mutex> lock(state_->mutex);
-  state_->ending = true;
-  state_->changed.notify_all();
-}
 
 void Completer::add(std::shared_ptr<Flight> flight, std::function<void()> tell) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->items.push_back({std::move(flight), std::move(tell)});
-  if (state_->waited_for) return;
+  if (state_->waited_for || state_->called) return;
   try {
     call_one(state_);
   } catch (...) {
-    // One of those there are comes to it.
-    if (state_->threads > 0) return;
     state_->items.pop_back();
     throw;
   }
@@ -36,7 +27,7 @@ bool Completer::look_after() {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   if (state_->items.empty()) return false;
   try {
-    if (!state_->waited_for) call_one(state_);
+    if (!state_->waited_for && !state_->called) call_one(state_);
   } catch (const std::exception&) {
   }
   return true;
@@ -44,27 +35,14 @@ bool Completer::look_after() {
 
 // REQUIRES: the lock, and an operation that nobody waits for.
 void Completer::call_one(const std::shared_ptr<State>& state) {
-  if (state->idle > 0) {
-    state->changed.notify_one();
-  } else {
-    start_thread([state] { serve(state); }).detach();
-    ++state->threads;
-  }
+  SharedThreads::get().run([state] { serve(state); });
+  state->called = true;
 }
 
 void Completer::serve(const std::shared_ptr<State>& state) {
-  c10::setThreadName("tutti_futures");
   std::unique_lock<std::mutex> lock(state->mutex);
-  for (;;) {
-    while (state->waited_for || state->items.empty()) {
-      if (state->ending) {
-        --state->threads;
-        return;
-      }
-      ++state->idle;
-      state->changed.wait(lock);
-      --state->idle;
-    }
+  state->called = false;
+  while (!state->waited_for && !state->items.empty()) {
     Item item = std::move(state->items.front());
     state->items.pop_front();
     state->waited_for = true;
@@ -73,7 +51,7 @@ void Completer::serve(const std::shared_ptr<State>& state) {
     lock.lock();
     state->waited_for = false;
     try {
-      if (!state->items.empty()) call_one(state);
+      if (!state->items.empty() && !state->called) call_one(state);
     } catch (const std::exception&) {
       // No thread can be made: this one comes to it later.
     }

@@ -28,4 +28,16 @@ std::string Refusals::look(std::uint64_t number) {
   return store_->get_to_str(key + "/why");
 }
 
+void Refusals::end(const std::string& why) {
+  try {
+    static_cast<c10d::Store&>(*store_).set(prefix_ + "ended", why);
+  } catch (const std::exception&) {
+  }
+}
+
+std::string Refusals::why_ended() {
+  const std::string key = prefix_ + "ended";
+  return store_->check({key}) ? store_->get_to_str(key) : std::string();
+}
+
 }  // namespace tutti_torch

@@ -20,6 +20,9 @@ class Refusals {
   void withdraw(std::uint64_t number);
   // Why a rank has refused it; empty: none has. Throws if the store cannot be asked.
   std::string look(std::uint64_t number);
+  // Nothing of it goes on, for this reason. Empty: no rank has said so. Throws as look().
+  void end(const std::string& why);
+  std::string why_ended();
 
  private:
   const c10::intrusive_ptr<c10d::Store> store_;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <mutex>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
@@ -29,27 +30,51 @@ int in_int(std::chrono::milliseconds time) {
   return static_cast<int>(std::clamp<std::chrono::milliseconds::rep>(time.count(), 1, INT_MAX));
 }
 
-void publish_id(c10d::Store& store, const std::string& key, tuttiUniqueId* id) {
-  check(tuttiGetUniqueId(id), kOperation);
-  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(id->internal);
-  store.set(key, std::vector<std::uint8_t>(bytes, bytes + sizeof id->internal));
+using Bytes = std::vector<std::uint8_t>;
+
+template <class Thing>
+Bytes bytes_of(const Thing& thing) {
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(&thing);
+  return {bytes, bytes + sizeof thing};
 }
 
-void read_id(c10d::Store& store, const std::string& key, tuttiUniqueId* id) {
-  const std::vector<std::uint8_t> bytes = store.get(key);
-  if (bytes.size() != sizeof id->internal) {
-    std::rethrow_exception(backend_error(kOperation, "the store holds no unique id of tutti under " + key));
+// What rank 0 tells the others: a unique id, by which they join anew, or the id of a group of the world.
+Bytes told_of_group(const World::Found& world, std::uint64_t id) {
+  Bytes bytes = bytes_of(id);
+  bytes.insert(bytes.end(), world.name.begin(), world.name.end());
+  return bytes;
+}
+
+template <class Thing>
+Thing read_as(const Bytes& bytes, const std::string& key) {
+  Thing thing;
+  if (bytes.size() < sizeof thing) {
+    std::rethrow_exception(backend_error(kOperation, "the store holds no id of tutti under " + key));
   }
-  std::memcpy(id->internal, bytes.data(), bytes.size());
+  std::memcpy(&thing, bytes.data(), sizeof thing);
+  return thing;
 }
 
-tuttiResult_t try_init(const tuttiUniqueId& id, const Place& place, std::chrono::milliseconds init_timeout,
-                       std::chrono::milliseconds timeout, tuttiComm_t* comm, const std::string& device = {}) {
+tuttiConfig_t config_of(std::chrono::milliseconds init_timeout, std::chrono::milliseconds timeout,
+                        const std::string& device) {
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
   if (!device.empty()) config.device = device.c_str();
   config.init_timeout_ms = in_int(init_timeout);
   config.timeout_ms = in_int(timeout);
+  return config;
+}
+
+tuttiResult_t try_init(const tuttiUniqueId& id, const Place& place, std::chrono::milliseconds init_timeout,
+                       std::chrono::milliseconds timeout, tuttiComm_t* comm) {
+  const tuttiConfig_t config = config_of(init_timeout, timeout, {});
   return tuttiCommInitRankConfig(comm, place.ranks, id, place.rank, &config);
+}
+
+tuttiResult_t try_group(tuttiComm_t parent, std::uint64_t id, const std::vector<int>& ranks,
+                        std::chrono::milliseconds init_timeout, std::chrono::milliseconds timeout, tuttiComm_t* comm,
+                        const std::string& device = {}) {
+  const tuttiConfig_t config = config_of(init_timeout, timeout, device);
+  return tuttiCommCreateGroup(parent, id, static_cast<int>(ranks.size()), ranks.data(), comm, &config);
 }
 
 // Other attempts of the job, which may have the same store, must not find it. A store that cannot forget keeps it.
@@ -61,20 +86,49 @@ void withdraw(c10d::Store& store, const std::string& key) {
 }
 
 // Whether the store gets another id before the deadline.
-bool changes(c10d::Store& store, const std::string& key, const tuttiUniqueId& id, Clock::time_point deadline) {
+bool changes(c10d::Store& store, const std::string& key, const Bytes& id, Clock::time_point deadline) {
   for (; Clock::now() < deadline; std::this_thread::sleep_for(kLongestPause)) {
-    if (!store.check({key})) continue;
-    tuttiUniqueId other;
-    read_id(store, key, &other);
-    if (std::memcmp(&other, &id, sizeof id) != 0) return true;
+    if (store.check({key}) && store.get(key) != id) return true;
   }
   return false;
 }
 
+std::string name_of(const tuttiUniqueId& id) {
+  const std::size_t hash = std::hash<std::string_view>()({id.internal, sizeof id.internal});
+  return std::to_string(hash);
+}
+
+std::string name_of(const World::Found& world, std::uint64_t id) {
+  return world.name + "." + std::to_string(id);
+}
+
+// By what rank 0 has told. *why: of a failure.
+tuttiResult_t join_told(const Bytes& told, const std::string& key, const Place& place, const std::vector<int>& ranks,
+                        std::chrono::milliseconds left, std::chrono::milliseconds timeout, Joined* joined,
+                        std::string* why) {
+  tuttiResult_t result = tuttiSuccess;
+  if (told.size() == sizeof(tuttiUniqueId)) {
+    const auto id = read_as<tuttiUniqueId>(told, key);
+    result = try_init(id, place, left, timeout, &joined->comm);
+    joined->name = name_of(id);
+  } else {
+    const auto id = read_as<std::uint64_t>(told, key);
+    const auto world = World::find(ranks[static_cast<std::size_t>(place.rank)]);
+    if (!world || told_of_group(*world, id) != told) {
+      *why = "rank 0 of the group shares the connections of a default group that this rank is not in";
+      return tuttiRemoteError;
+    }
+    result = try_group(world->comm, id, ranks, left, timeout, &joined->comm);
+    joined->name = name_of(*world, id);
+  }
+  if (result != tuttiSuccess) *why = error_text(result, nullptr);
+  return result;
+}
+
 // An id for which nobody listens may be left over from an attempt that died while it began: then rank 0 of this one
 // will replace it.
-tuttiComm_t join_published(c10d::Store& store, const std::string& key, const Place& place,
-                           std::chrono::milliseconds timeout, tuttiUniqueId* id) {
+Joined join_published(c10d::Store& store, const std::string& key, const Place& place, const std::vector<int>& ranks,
+                      std::chrono::milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
@@ -83,41 +137,86 @@ tuttiComm_t join_published(c10d::Store& store, const std::string& key, const Pla
     } catch (const std::exception& e) {
       std::rethrow_exception(backend_error(kOperation, std::string("rank 0 has not come to the store: ") + e.what()));
     }
-    read_id(store, key, id);
-    tuttiComm_t comm = nullptr;
-    const tuttiResult_t result = try_init(*id, place, left, timeout, &comm);
-    if (result == tuttiSuccess) return comm;
-    const std::exception_ptr error = backend_error(kOperation, error_text(result, nullptr));
+    const Bytes told = store.get(key);
+    Joined joined;
+    std::string why;
+    const tuttiResult_t result = join_told(told, key, place, ranks, left, timeout, &joined, &why);
+    if (result == tuttiSuccess) return joined;
     const bool stale =
-        result == tuttiRemoteError && changes(store, key, *id, std::min(deadline, Clock::now() + kReplaced));
-    if (!stale) std::rethrow_exception(error);
+        result == tuttiRemoteError && changes(store, key, told, std::min(deadline, Clock::now() + kReplaced));
+    if (!stale) std::rethrow_exception(backend_error(kOperation, why));
   }
 }
 
-std::string name_of(const tuttiUniqueId& id) {
-  const std::size_t hash = std::hash<std::string_view>()({id.internal, sizeof id.internal});
-  return std::to_string(hash);
+// As rank 0.
+Joined publish(c10d::Store& store, const std::string& key, const Place& place, const std::vector<int>& ranks,
+               std::chrono::milliseconds timeout) {
+  Joined joined;
+  const auto world = ranks.empty() ? std::nullopt : World::find(ranks.front());
+  if (world) {
+    std::uint64_t id = 0;
+    check(tuttiCommGetGroupId(world->comm, &id), kOperation);
+    store.set(key, told_of_group(*world, id));
+    check(try_group(world->comm, id, ranks, timeout, timeout, &joined.comm), kOperation);
+    joined.name = name_of(*world, id);
+  } else {
+    tuttiUniqueId id;
+    check(tuttiGetUniqueId(&id), kOperation);
+    store.set(key, bytes_of(id));
+    check(try_init(id, place, timeout, timeout, &joined.comm), kOperation);
+    joined.name = name_of(id);
+  }
+  withdraw(store, key);
+  return joined;
+}
+
+struct Known {
+  std::string name;
+  int rank = 0;
+  std::function<tuttiComm_t()> comm;
+};
+
+struct Worlds {
+  std::mutex mutex;
+  std::vector<Known> known;
+};
+
+// Never destroyed: groups may end after the interpreter has.
+Worlds& worlds() {
+  static auto* const all = new Worlds;
+  return *all;
 }
 
 }  // namespace
 
-Joined join(c10d::Store& store, const Place& place, std::chrono::milliseconds timeout) {
-  const std::string key = "tutti/id";
-  tuttiUniqueId id;
-  Joined joined;
-  if (place.rank == 0) {
-    publish_id(store, key, &id);
-    check(try_init(id, place, timeout, timeout, &joined.comm), kOperation);
-    withdraw(store, key);
-  } else {
-    joined.comm = join_published(store, key, place, timeout, &id);
-  }
-  joined.name = name_of(id);
-  return joined;
+void World::set(std::string name, int rank, std::function<tuttiComm_t()> comm) {
+  const std::lock_guard<std::mutex> lock(worlds().mutex);
+  std::erase_if(worlds().known, [](const Known& one) { return one.comm() == nullptr; });
+  worlds().known.push_back({std::move(name), rank, std::move(comm)});
 }
 
-tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std::chrono::milliseconds timeout,
-                      const std::function<std::string()>& gives_up, const std::string& device) {
+std::optional<World::Found> World::find(int rank) {
+  const std::lock_guard<std::mutex> lock(worlds().mutex);
+  std::optional<Found> found;
+  for (const Known& one : worlds().known) {
+    const tuttiComm_t comm = one.comm();
+    if (comm == nullptr) continue;
+    if (found || one.rank != rank) return std::nullopt;
+    found = Found{comm, one.name};
+  }
+  return found;
+}
+
+Joined join(c10d::Store& store, const Place& place, std::chrono::milliseconds timeout,
+            const std::vector<int>& ranks_in_world) {
+  const std::string key = "tutti/id";
+  if (place.rank == 0) return publish(store, key, place, ranks_in_world, timeout);
+  return join_published(store, key, place, ranks_in_world, timeout);
+}
+
+tuttiComm_t join_pair(c10d::Store& store, const std::string& key, const Pair& pair, int rank,
+                      std::chrono::milliseconds timeout, const std::function<std::string()>& gives_up,
+                      const std::string& device) {
   const auto wait_for = [&](const std::string& awaited) {
     for (auto pause = kFirstPause; !store.check({awaited}); pause = std::min(pause * 2, kLongestPause)) {
       if (const std::string why = gives_up(); !why.empty()) throw std::runtime_error(why);
@@ -126,17 +225,18 @@ tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std:
   };
   // Each says that it is there when the other waits for that alone: one may have come, and died, long before.
   const std::string own = key + (rank == 0 ? "/id" : "/there");
-  const std::vector<std::uint8_t> here{1};
-  tuttiUniqueId id;
+  const Bytes here{1};
+  std::uint64_t id = 0;
   try {
     if (rank == 0) {
       wait_for(key + "/there");
-      publish_id(store, own, &id);
+      check(tuttiCommGetGroupId(pair.group, &id), kOperation);
+      store.set(own, bytes_of(id));
       wait_for(key + "/joins");
     } else {
       store.set(own, here);
       wait_for(key + "/id");
-      read_id(store, key + "/id", &id);
+      id = read_as<std::uint64_t>(store.get(key + "/id"), key);
       store.set(key + "/joins", here);
     }
   } catch (...) {
@@ -144,7 +244,8 @@ tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std:
     throw;
   }
   tuttiComm_t comm = nullptr;
-  const tuttiResult_t result = try_init(id, {rank, 2}, std::min(kPairTimeout, timeout), timeout, &comm, device);
+  const tuttiResult_t result =
+      try_group(pair.group, id, {pair.first, pair.second}, std::min(kPairTimeout, timeout), timeout, &comm, device);
   // Both have read what they need, or begin anew.
   withdraw(store, own);
   if (rank != 0) withdraw(store, key + "/joins");

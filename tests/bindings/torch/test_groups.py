@@ -38,6 +38,68 @@ def test_groups_of_some_ranks() -> None:
     ranks.run(4, body)
 
 
+def opened() -> tuple[int, int]:
+    """Descriptors and threads of this process."""
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.parametrize("local", (False, True))
+def test_groups_share_connections_and_threads(local: bool) -> None:
+    """With collectives, messages with and without tags, and callbacks: 3 descriptors a group at most, and no thread."""
+    groups_each = 30
+
+    def use(group: dist.ProcessGroup, rank: int) -> None:
+        assert summed(group, rank) == 1
+        future = dist.all_reduce(torch.ones(4), group=group, async_op=True).get_future()
+        assert future.then(lambda done: done.value()[0][0].item()).wait() == 2
+        for tag in (0, 3):
+            send = dist.isend(torch.full((8,), float(rank)), 1 - rank, group=group, tag=tag)
+            tensor = torch.zeros(8)
+            dist.recv(tensor, 1 - rank, group=group, tag=tag)
+            send.wait()
+            assert tensor[7].item() == 1 - rank
+
+    def make(rank: int) -> dist.ProcessGroup:
+        group = dist.new_group([0, 1], use_local_synchronization=local)
+        use(group, rank)
+        return group
+
+    def body(rank: int, size: int) -> None:
+        if rank == 2:
+            if not local:
+                for _ in range(1 + groups_each):
+                    dist.new_group([0, 1])
+            return dist.barrier()
+        # Some things come with the first group alone.
+        groups = [make(rank)]
+        before = opened()
+        groups += [make(rank) for _ in range(groups_each)]
+        after = opened()
+        for group in groups:
+            use(group, rank)
+        for group in groups:
+            dist.destroy_process_group(group)
+        dist.barrier()
+        assert after[0] - before[0] <= 3 * groups_each, (before, after)
+        # Threads that join a pair, and those of callbacks, end a moment later.
+        assert after[1] - before[1] <= 8, (before, after)
+
+    ranks.run(3, body)
+
+
+def test_a_group_outlives_the_default_group() -> None:
+    def body(rank: int, size: int) -> None:
+        group = dist.new_group([0, 1])
+        backend = group._get_backend(torch.device("cpu"))
+        dist.barrier()
+        dist.group.WORLD._get_backend(torch.device("cpu")).shutdown()
+        tensor = torch.full((5,), float(rank))
+        backend.allreduce([tensor]).wait()
+        assert tensor[0].item() == 1
+
+    ranks.run(2, body)
+
+
 def test_a_backend_is_split() -> None:
     def body(rank: int, size: int) -> None:
         backend = dist.group.WORLD._get_backend(torch.device("cpu"))

@@ -70,26 +70,93 @@ def test_messages_are_matched_in_order() -> None:
     ranks.run(2, body)
 
 
-def test_tags_name_the_next_message() -> None:
+TAGS = (7, 0, 3, 1 << 30, 1)
+
+
+@pytest.mark.parametrize("n", (0, 5, BIG))
+def test_tags_are_received_in_any_order(n: int) -> None:
+    def body(rank: int, size: int) -> None:
+        others = [r for r in range(size) if r != rank]
+        sends = [dist.isend(of(rank * 100 + i, n), r, tag=tag) for i, tag in enumerate(TAGS) for r in others]
+        for r in others:
+            tensors = [torch.zeros(n) for _ in TAGS]
+            # The last two at once, then the others one after the other.
+            later = [dist.irecv(tensors[i], r, tag=TAGS[i]) for i in (4, 3)]
+            for i in (2, 1, 0):
+                dist.recv(tensors[i], r, tag=TAGS[i])
+            for work in later:
+                work.wait()
+            for i, tensor in enumerate(tensors):
+                check(tensor, of(r * 100 + i, n))
+        for work in sends:
+            work.wait()
+
+    ranks.run(3, body)
+
+
+def test_messages_of_one_tag_keep_their_order() -> None:
     def body(rank: int, size: int) -> None:
         if rank == 0:
-            for tag in (7, 0, 7, 8):
-                dist.send(of(tag, 5), 1, tag=tag)
-            for work in [dist.isend(of(tag, BIG), 1, tag=tag) for tag in (1, 2)]:
+            works = [dist.isend(of(i, 10), 1, tag=1 + i % 2) for i in range(40)]
+            for work in works:
                 work.wait()
-            dist.send(of(5, 3), 1, tag=5)
+            return
+        for i in [*range(1, 40, 2), *range(0, 40, 2)]:
+            tensor = torch.zeros(10)
+            dist.recv(tensor, 0, tag=1 + i % 2)
+            check(tensor, of(i, 10))
+
+    ranks.run(2, body)
+
+
+def test_batches_with_tags_are_received_in_any_order() -> None:
+    def body(rank: int, size: int) -> None:
+        right, left = (rank + 1) % size, (rank - 1) % size
+        tensors = [torch.zeros(BIG) for _ in range(3)]
+        batch = [dist.P2POp(dist.isend, of(rank + i, BIG), right, tag=i) for i in range(3)]
+        batch += [dist.P2POp(dist.irecv, tensors[i], left, tag=i) for i in (2, 0, 1)]
+        for work in dist.batch_isend_irecv(batch):
+            work.wait()
+        for i, tensor in enumerate(tensors):
+            check(tensor, of(left + i, BIG))
+
+    ranks.run(3, body)
+
+
+def test_a_receive_of_another_size_fails_alone() -> None:
+    def body(rank: int, size: int) -> None:
+        if rank == 0:
+            for tag, n in ((5, 3), (6, 3), (5, 4)):
+                dist.send(of(tag, n), 1, tag=tag)
         else:
-            tensor = torch.zeros(5)
-            for tag in (7, 0, 7, 8):
-                dist.recv(tensor, 0, tag=tag)
-                check(tensor, of(tag, 5))
-            tensors = [torch.zeros(BIG) for _ in range(2)]
-            for work in [dist.irecv(tensor, 0, tag=tag) for tag, tensor in enumerate(tensors, 1)]:
-                work.wait()
-            for tag, tensor in enumerate(tensors, 1):
+            tensor = torch.zeros(3)
+            dist.recv(tensor, 0, tag=6)
+            check(tensor, of(6, 3))
+            with pytest.raises(dist.DistBackendError, match="tag 5 .12 bytes. of another type or size"):
+                dist.recv(torch.zeros(4), 0, tag=5)
+            tensor = torch.zeros(4)
+            dist.recv(tensor, 0, tag=5)
+            check(tensor, of(5, 4))
+
+    ranks.run(2, body)
+
+
+def test_messages_beyond_the_limit_fail_on_both_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_TUTTI_KEPT_MIB", "1")
+
+    def body(rank: int, size: int) -> None:
+        for _ in range(2):
+            with pytest.raises(dist.DistBackendError, match="tag 1 .8388608 bytes., and the receiver waits for tag 2"):
+                if rank == 0:
+                    dist.send(of(1, BIG), 1, tag=1)
+                else:
+                    dist.recv(torch.zeros(BIG), 0, tag=2)
+            # The pair goes on, with tags and without.
+            for tag in (3, 0):
+                tensor = of(tag, BIG) if rank == 0 else torch.zeros(BIG)
+                dist.send(tensor, 1, tag=tag) if rank == 0 else dist.recv(tensor, 0, tag=tag)
                 check(tensor, of(tag, BIG))
-            with pytest.raises(dist.DistBackendError, match="rank 0 has tag 5, and this receive tag 6"):
-                dist.recv(torch.zeros(3), 0, tag=6)
+            dist.all_reduce(torch.ones(1))
 
     ranks.run(2, body)
 
