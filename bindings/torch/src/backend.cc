@@ -125,7 +125,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
   const tuttiComm_t comm = collectives_->comm();
   check(tuttiCommSplit(comm, color, key, &made, nullptr), "split", comm);
   if (made == nullptr) return nullptr;
-  auto options = opts != nullptr ? opts : c10::make_intrusive<Options>(*options_);
+  auto options = c10::make_intrusive<Options>(opts != nullptr ? *opts : *options_);
   const std::vector<int> global = global_ranks();
   options->global_ranks_in_group.clear();
   for (const int one : ranks) options->global_ranks_in_group.push_back(static_cast<std::uint64_t>(global.at(one)));

@@ -51,7 +51,8 @@ class Backend final : public c10d::Backend {
   ~Backend() override;
 
   const std::string getBackendName() const override { return "tutti"; }
-  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  // A copy: torch writes into it what it asks of a group that is split off.
+  c10::intrusive_ptr<Options> getBackendOptions() override { return c10::make_intrusive<Options>(*options_); }
   bool supportsSplitting() const override { return true; }
   bool supportsCoalescing() const override { return true; }
 
