@@ -71,7 +71,7 @@ def flight_record() -> dict[str, Any]:
 
 
 def dump_flight_record(path: str) -> None:
-    """Writes the flight record to a file that ``torchfrtrace`` reads: one file per rank, whose name ends with the rank."""
+    """Writes the flight record to a file for ``torchfrtrace``: one file per rank, whose name ends with the rank."""
     with open(path, "wb") as file:
         pickle.dump(flight.for_analyser(flight_record()), file)
 

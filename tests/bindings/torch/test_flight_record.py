@@ -54,8 +54,8 @@ def call_with_sizes_of_ranks(rank: int, size: int) -> None:
     dist.gather(own, rising(size) if rank == 0 else None)
     dist.scatter(own, rising(size) if rank == 0 else None)
     dist.all_to_all([torch.ones(rank + 1) for _ in range(size)], rising(size))
-    total = size * (size + 1) // 2
-    dist.all_to_all_single(torch.empty(size * (rank + 1)), torch.ones(total), [rank + 1] * size, list(range(1, size + 1)))
+    sent = list(range(1, size + 1))
+    dist.all_to_all_single(torch.empty(size * (rank + 1)), torch.ones(sum(sent)), [rank + 1] * size, sent)
 
 
 def call_coalesced(rank: int, size: int) -> None:
@@ -83,9 +83,9 @@ def send_around(rank: int, size: int) -> None:
         elif rank == size - 1:
             dist.recv(own, 0)
             dist.send(own, 0)
-    if rank == 1:
+    if rank == 1 and size > 2:
         dist.send(torch.ones(3, 2), size - 1)
-    elif rank == size - 1:
+    elif rank == size - 1 and size > 2:
         dist.recv(torch.ones(6), 1)
     operations = [
         dist.P2POp(dist.isend, own, (rank + 1) % size),
