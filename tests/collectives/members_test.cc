@@ -101,6 +101,8 @@ TEST_CASE("a communicator that has failed still makes groups", "[processes]") {
     std::vector<std::uint64_t> ids(1);
     if (rank == 0) (void)tuttiCommGetGroupId(comm, ids.data());
     if (tuttiBroadcast(ids.data(), ids.data(), 1, tuttiUint64, 0, comm, nullptr) != tuttiSuccess) return Outcome{"id"};
+    // Behind the barrier every rank has the id; another rank's revocation may end the barrier here.
+    (void)tuttiBarrier(comm, nullptr);
     (void)tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT);
     const Split parent = whole(comm, rank, ranks);
     Split made{nullptr, {0, 1, 2}, rank};
