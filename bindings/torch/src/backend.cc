@@ -186,7 +186,7 @@ Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operat
       channel->has_failed() ? "the process group has failed before, and can only be destroyed: " : "";
   auto explain = [weak, before, group = told_of_group()](tuttiResult_t result) {
     const auto alive = weak.lock();
-    return before + (alive != nullptr ? alive->explain(result) : error_text(result, nullptr)) + group;
+    return before + (alive != nullptr ? alive->explain(result) : failure_text(result, nullptr)) + group;
   };
   auto flight = std::make_shared<Flight>(operation.name, std::move(kept), std::move(explain),
                                          std::move(operation.after), std::move(entries));
@@ -318,7 +318,7 @@ std::string Backend::no_pair(int peer, Clock::time_point deadline) const {
   const tuttiComm_t comm = collectives_->comm();
   tuttiResult_t failed = tuttiSuccess;
   if (comm != nullptr && tuttiCommGetAsyncError(comm, &failed) == tuttiSuccess && failed != tuttiSuccess)
-    return error_text(failed, comm);
+    return failure_text(failed, comm);
   if (Clock::now() < deadline) return {};
   return c10::str("rank ", peer, " has called no send or recv that matches the first one to or from it, for ",
                   comm_timeout_.count(), " ms");

@@ -144,7 +144,8 @@ std::string Channel::explain(tuttiResult_t result) {
 std::string Channel::find_reason(tuttiResult_t result) {
   const tuttiComm_t comm = comm_;
   if (comm == nullptr) return broken_.empty() ? "the process group has been shut down" : broken_;
-  const std::string text = ranks_ ? told_of_pair(error_text(result, comm), *ranks_) : error_text(result, comm);
+  const std::string told = failure_text(result, comm);
+  const std::string text = ranks_ ? told_of_pair(told, *ranks_) : told;
   // So ends what waits for a rank that has refused: it is revoked, or that rank has left.
   if (result != tuttiAborted && result != tuttiMismatch && result != tuttiRemoteError) return text;
   {

@@ -59,7 +59,7 @@ void DeviceQueue::settle_all() {
 }
 
 std::string DeviceQueue::text_of(tuttiResult_t result) const {
-  std::string text = error_text(result, comm_);
+  std::string text = failure_text(result, comm_);
   return ranks_ ? told_of_pair(std::move(text), *ranks_) : text;
 }
 

@@ -12,6 +12,15 @@ std::string error_text(tuttiResult_t result, tuttiComm_t comm) {
   return text.empty() ? std::string(tuttiGetErrorString(result)) : text;
 }
 
+std::string failure_text(tuttiResult_t result, tuttiComm_t comm) {
+  const std::string text = error_text(result, comm);
+  if (result == tuttiTimeout) return "Timed out waiting: " + text;
+  // A rank that has left counts as one that calls less than the others: a mismatch.
+  const bool has_left = result == tuttiMismatch && text.find(" has left after ") != std::string::npos;
+  if (has_left || result == tuttiRemoteError) return "Connection closed by peer: " + text;
+  return text;
+}
+
 std::string told_of_pair(std::string text, PairRanks ranks) {
   // In a communicator of one direction no sends wait for each other.
   constexpr std::string_view kOfGroups =

@@ -11,6 +11,9 @@ namespace tutti_torch {
 // The last error of `comm`, or of this thread's calls if there is none: the text with its cause, else the result's
 // name.
 std::string error_text(tuttiResult_t result, tuttiComm_t comm);
+// What an operation of `comm` has failed with: error_text(), behind the words by which programs know gloo's timeouts
+// and lost connections.
+std::string failure_text(tuttiResult_t result, tuttiComm_t comm);
 // What the ranks of a communicator of two are in the group: 0, which sends, and 1.
 struct PairRanks {
   int sender = 0;

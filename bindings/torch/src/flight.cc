@@ -73,7 +73,7 @@ void Flight::end(tuttiResult_t result, const Explain& explain, const std::functi
     if (result != tuttiSuccess) {
       const std::string text = explain(result);
       if (result == tuttiInvalidArgument) refuse(operation_, text);
-      error = backend_error(operation_, result == tuttiTimeout ? "Timed out (" + text + ")" : text);
+      error = backend_error(operation_, text);
     } else if (after) {
       after();
     }

@@ -39,8 +39,9 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
       refuse(kName, c10::str("rank ", rank_, ": rank 0 has not answered within ", timeout.count(), " ms"));
     }
     const std::string missing = store_->get_to_str(prefix + "done");
-    if (missing != "all") refuse(kName, missing);
-    return;
+    if (missing == "all") return;
+    refuse(kName, c10::str("Rank ", rank_, " successfully reached monitoredBarrier, but received errors while waiting ",
+                           "for send/recv from rank 0: ", missing));
   }
   std::vector<int> missing;
   for (int rank = 1; rank < size_; ++rank) {
@@ -50,8 +51,9 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
   }
   std::string what = "all";
   if (!missing.empty()) {
-    what = c10::str(wait_all_ranks ? "Ranks " : "Rank ", c10::Join(", ", missing),
-                    " failed to pass monitoredBarrier in ", timeout.count(), " ms");
+    what =
+        c10::str(wait_all_ranks ? "Ranks " : "Rank ", c10::Join(", ", missing), " failed to pass monitoredBarrier in ",
+                 timeout.count(), " ms (Rank 0 timed out in monitoredBarrier)");
   }
   static_cast<c10d::Store&>(*store_).set(prefix + "done", what);
   if (!missing.empty()) refuse(kName, what);

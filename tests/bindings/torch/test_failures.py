@@ -150,7 +150,8 @@ def test_a_killed_rank_is_named(async_op: bool) -> None:
                 if work is not None:
                     work.wait()
 
-        assert "rank 1" in refused_text(call)
+        text = refused_text(call)
+        assert "rank 1" in text and "Connection closed by peer" in text, text
         # The failure stays in its group.
         with pytest.raises(dist.DistBackendError):
             dist.all_reduce(torch.ones(1))
@@ -298,6 +299,7 @@ def test_a_rank_that_has_left_is_named_as_one() -> None:
         if rank == 1:
             return
         text = refused_text(lambda: dist.all_reduce(torch.ones(10)))
+        assert "Connection closed by peer: " in text, text
         assert "rank 1 has left after 1 operation" in text and "different" not in text, text
 
     ranks.run(3, body)
@@ -346,7 +348,9 @@ def test_the_monitored_barrier_names_who_is_missing() -> None:
             return
         limit = datetime.timedelta(milliseconds=500)
         text = refused_text(lambda: tutti_torch.monitored_barrier(timeout=limit, wait_all_ranks=True))
-        assert "Ranks 1, 3" in text, text
+        assert "Ranks 1, 3 failed to pass monitoredBarrier" in text, text
+        # In the words by which programs know gloo's.
+        assert ("Rank 0 timed out in monitoredBarrier" if rank == 0 else "Rank 2 successfully reached") in text, text
 
     ranks.run(4, body)
 
