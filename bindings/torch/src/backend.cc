@@ -135,13 +135,28 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
 
 // ---- Beginning operations -----------------------------------------------------------------------
 
+std::function<void()> Backend::Operation::at_end() {
+  if (!packing.has_outputs()) return std::move(after);
+  return [outputs = packing, next = std::move(after)] {
+    outputs.unpack();
+    if (next) next();
+  };
+}
+
+Tensors Backend::Operation::touched() const {
+  Tensors all = packing.kept();
+  all.insert(all.end(), inputs.begin(), inputs.end());
+  all.insert(all.end(), outputs.begin(), outputs.end());
+  return all;
+}
+
 c10::intrusive_ptr<Work> Backend::make_work(const Channel& channel, const Operation& operation) const {
   auto timeout = operation.timeout == c10d::kUnsetTimeout ? timeout_.load() : operation.timeout;
   if (timeout >= comm_timeout_) timeout = kNoTimeout;
   // Profiles show one list of shapes: of what is only received, where it goes.
   const Tensors& shown = operation.inputs.empty() ? operation.outputs : operation.inputs;
   return c10::make_intrusive<Work>(rank_, operation.type, operation.title, shown, operation.outputs, channel.next(),
-                                   timeout, operation.sender);
+                                   timeout, operation.sender, operation.lists);
 }
 
 // For errors of an operation: of the default group nothing.
@@ -178,9 +193,6 @@ Recorder::Entries Backend::record(const Operation& operation) {
 
 Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here) {
   auto entries = record(operation);
-  Tensors kept = std::move(operation.kept);
-  kept.insert(kept.end(), operation.inputs.begin(), operation.inputs.end());
-  kept.insert(kept.end(), operation.outputs.begin(), operation.outputs.end());
   const std::weak_ptr<Channel> weak = channel;
   const char* const before =
       channel->has_failed() ? "the process group has failed before, and can only be destroyed: " : "";
@@ -188,8 +200,8 @@ Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operat
     const auto alive = weak.lock();
     return before + (alive != nullptr ? alive->explain(result) : failure_text(result, nullptr)) + group;
   };
-  auto flight = std::make_shared<Flight>(operation.name, std::move(kept), std::move(explain),
-                                         std::move(operation.after), std::move(entries));
+  auto flight = std::make_shared<Flight>(operation.name, operation.touched(), std::move(explain), operation.at_end(),
+                                         std::move(entries));
   if (operation.receives != nullptr) {
     operation.wanted.flight = flight;
     operation.receives->begin(std::move(operation.wanted));
@@ -243,7 +255,7 @@ Backend::Operation Backend::together(std::vector<Operation> operations) const {
     if (messages) all.messages.push_back(recorded(one));
     all.inputs.insert(all.inputs.end(), one.inputs.begin(), one.inputs.end());
     all.outputs.insert(all.outputs.end(), one.outputs.begin(), one.outputs.end());
-    all.kept.insert(all.kept.end(), one.kept.begin(), one.kept.end());
+    all.packing.append(std::move(one.packing));
     all.async = one.async;
     all.timeout = one.timeout;
     calls.push_back(std::move(one.call));
@@ -407,8 +419,10 @@ WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
     const at::Tensor& tensor = check_single("send", tensors);
     Operation operation(c10d::OpType::SEND, "send", "tutti:send", {tensor}, {});
     operation.route = {rank_, to};
-    operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor)](
-                         tuttiComm_t comm, void* stream) { return tuttiSend(data, count, what.type, 1, comm, stream); };
+    operation.call = [data = operation.read(tensor).data_ptr(), what = moved(tensor),
+                      count = moved(tensor).count(tensor)](tuttiComm_t comm, void* stream) {
+      return tuttiSend(data, count, what.type, 1, comm, stream);
+    };
     if (tag != 0) {
       const auto header = std::make_shared<MessageHeader>(header_of(tensor, tag));
       operation.call = send_with_header(header, std::move(operation.call));
@@ -427,11 +441,12 @@ WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
     Operation operation(c10d::OpType::RECV, "recv", "tutti:recv", {}, {tensor});
     operation.sender = from;
     operation.route = {from, rank_};
-    operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor)](
+    void* const data = operation.write(tensor).data_ptr();
+    operation.call = [data, what = moved(tensor), count = moved(tensor).count(tensor)](
                          tuttiComm_t comm, void* stream) { return tuttiRecv(data, count, what.type, 0, comm, stream); };
     if (tag != 0) {
       operation.receives = receives;
-      operation.wanted = {header_of(tensor, tag), tensor.data_ptr(), nullptr};
+      operation.wanted = {header_of(tensor, tag), data, nullptr};
     }
     return operation;
   });

@@ -33,6 +33,7 @@
 
 #include "channel.h"
 #include "device_queue.h"
+#include "packing.h"
 #include "recorder.h"
 #include "rendezvous.h"
 #include "tagged.h"
@@ -121,6 +122,16 @@ class Backend final : public c10d::Backend {
       async = options.asyncOp;
       timeout = options.timeout;
     }
+    // What is moved in place of a tensor.
+    at::Tensor read(const at::Tensor& tensor) { return packing.read(tensor); }
+    at::Tensor write(const at::Tensor& tensor) { return packing.write(name, tensor); }
+    at::Tensor update(const at::Tensor& tensor) { return packing.update(name, tensor); }
+    Blocks read(const Tensors& tensors) { return Blocks(packing.read(tensors)); }
+    Blocks write(const Tensors& tensors) { return Blocks(packing.write(name, tensors)); }
+    // What is left to do when it has succeeded, see Flight.
+    [[nodiscard]] std::function<void()> at_end();
+    // All that it needs until its end.
+    [[nodiscard]] Tensors touched() const;
     c10d::OpType type = c10d::OpType::UNKNOWN;
     const char* name = "";
     const char* title = "";
@@ -130,12 +141,13 @@ class Backend final : public c10d::Backend {
     std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
     Call call;
     std::function<void()> after;  // see Flight
-    Tensors kept;                 // beside inputs and outputs
+    Packing packing;              // of its tensors
     int sender = -1;
     std::shared_ptr<TaggedReceives> receives;  // of a receive with a tag, which has these instead of `call`
     TaggedReceives::Wanted wanted;
     Recorder::Route route;           // of a message
     std::vector<Recorded> messages;  // of a coalesced call, and the collectives among them; empty: it has none
+    std::size_t lists = 1;           // of outputs, see future_value.h
     bool alone = false;              // what its call does depends on what it has received: no part of a group
     QueuePtr queue;                  // of two ranks; null: the group's, if it is for a device
   };
@@ -197,8 +209,14 @@ class Backend final : public c10d::Backend {
   std::pair<std::shared_ptr<Channel>, std::shared_ptr<TaggedReceives>> messages(const Direction& direction);
   void join_messages(const Direction& direction, const std::string& name, const std::shared_ptr<Channel>& channel,
                      const std::shared_ptr<TaggedReceives>& receives);
-  static Operation all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts);
-  Operation all_reduce_sparse(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) const;
+  // copies: the tensor is moved through a copy.
+  static Operation all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts, bool copies = false);
+  // Of several tensors that a rank has in one list, all of one type and number of elements.
+  static Operation all_reduce_list(const Tensors& tensors, const c10d::AllreduceOptions& opts);
+  Operation broadcast_list(const Tensors& tensors, const c10d::BroadcastOptions& opts) const;
+  Operation all_gather_list(const std::vector<Tensors>& outputs, const Tensors& inputs,
+                            const c10d::AllgatherOptions& opts) const;
+  Operation all_reduce_sparse(const Tensors& tensors, const c10d::AllreduceOptions& opts) const;
   Operation all_gather(const at::Tensor& output, const at::Tensor& input, const c10d::AllgatherOptions& opts) const;
   Operation all_gather_blocks(const Tensors& outputs, const at::Tensor& input,
                               const c10d::AllgatherOptions& opts) const;

@@ -1,7 +1,5 @@
 // The collectives of Backend. Lists of tensors are blocks wherever they lie: nothing is copied together, but the input
 // lists of reductions.
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -26,6 +24,16 @@ const Tensors& check_blocks(const char* name, const std::vector<Tensors>& lists,
                           " list size should be ", ranks, ", same as size of the process group."));
   }
   return lists.front();
+}
+
+// As many lists as inputs, each with a tensor for every input of every rank.
+void check_gathered(const char* name, const std::vector<Tensors>& lists, std::size_t inputs, std::size_t ranks) {
+  if (lists.size() != inputs) refuse(name, "requires input/output tensor lists to have the same length");
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    if (lists[i].size() == inputs * ranks) continue;
+    refuse(name, c10::str("invalid output tensor list at index ", i, " (expected length ", inputs * ranks, ", got ",
+                          lists[i].size(), ")"));
+  }
 }
 
 void check_no_blocks(const char* name, const std::vector<Tensors>& lists, const char* which) {
@@ -75,9 +83,12 @@ WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts)
   return run(device_of(tensors), [&] {
     constexpr const char* kName = "broadcast";
     check_root(kName, opts.rootRank, size_);
+    check_root_tensor(kName, opts.rootTensor, tensors);
+    if (tensors.size() > 1) return broadcast_list(tensors, opts);
     const at::Tensor tensor = check_single(kName, tensors);
     Operation operation(c10d::OpType::BROADCAST, kName, "tutti:broadcast", {tensor}, {tensor}, opts);
-    operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor),
+    const at::Tensor packed = opts.rootRank == rank_ ? operation.read(tensor) : operation.write(tensor);
+    operation.call = [data = packed.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor),
                       root = static_cast<int>(opts.rootRank)](tuttiComm_t comm, void* stream) {
       return tuttiBcast(data, count, what.type, root, comm, stream);
     };
@@ -85,11 +96,11 @@ WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts)
   });
 }
 
-Backend::Operation Backend::all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) {
+Backend::Operation Backend::all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts, bool copies) {
   check_tensor(kAllReduce, tensor);
   Operation operation(c10d::OpType::ALLREDUCE, kAllReduce, "tutti:all_reduce", {tensor}, {tensor}, opts);
-  operation.call = [data = tensor.data_ptr(), count = static_cast<std::size_t>(tensor.numel()),
-                    type = reduced_type(kAllReduce, tensor),
+  operation.call = [data = operation.packing.update(kAllReduce, tensor, copies).data_ptr(),
+                    count = static_cast<std::size_t>(tensor.numel()), type = reduced_type(kAllReduce, tensor),
                     op = Operator(kAllReduce, opts.reduceOp, tensor)](tuttiComm_t comm, void* stream) mutable {
     return op.use(comm,
                   [&](tuttiRedOp_t red_op) { return tuttiAllReduce(data, data, count, type, red_op, comm, stream); });
@@ -99,16 +110,26 @@ Backend::Operation Backend::all_reduce(const at::Tensor& tensor, const c10d::All
 
 WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   return run(device_of(tensors), [&] {
-    if (tensors.size() == 1 && tensors.front().is_sparse()) return all_reduce_sparse(tensors.front(), opts);
+    if (!tensors.empty() && tensors.front().is_sparse()) return all_reduce_sparse(tensors, opts);
+    if (tensors.size() > 1) return all_reduce_list(tensors, opts);
     return all_reduce(check_single(kAllReduce, tensors), opts);
   });
 }
 
 WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   return run(device_of(tensors), [&] {
-    if (tensors.empty()) refuse("all_reduce_coalesced", "requires non-empty tensor list");
+    constexpr const char* kName = "all_reduce_coalesced";
+    if (tensors.empty()) refuse(kName, "requires non-empty tensor list");
+    check_layout(kName, tensors, tensors.front());
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.scalar_type() != tensors.front().scalar_type()) refuse(kName, "tensors must all have the same type");
+    }
+    check_same_type(kName, tensors, tensors.front());
+    // Operations that run together must not share memory: a tensor that is given twice, or overlaps another one, is
+    // moved through a copy.
+    const std::vector<bool> copies = find_overlapping(tensors);
     std::vector<Operation> operations;
-    for (const at::Tensor& tensor : tensors) operations.push_back(all_reduce(tensor, opts));
+    for (std::size_t i = 0; i < tensors.size(); ++i) operations.push_back(all_reduce(tensors[i], opts, copies[i]));
     return together(std::move(operations));
   });
 }
@@ -117,9 +138,11 @@ WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   return run(device_of(tensors), [&] {
     constexpr const char* kName = "reduce";
     check_root(kName, opts.rootRank, size_);
+    check_root_tensor(kName, opts.rootTensor, tensors);
     const at::Tensor tensor = check_single(kName, tensors);
     Operation operation(c10d::OpType::REDUCE, kName, "tutti:reduce", {tensor}, {tensor}, opts);
-    operation.call = [data = tensor.data_ptr(), count = static_cast<std::size_t>(tensor.numel()),
+    const at::Tensor packed = opts.rootRank == rank_ ? operation.update(tensor) : operation.read(tensor);
+    operation.call = [data = packed.data_ptr(), count = static_cast<std::size_t>(tensor.numel()),
                       type = reduced_type(kName, tensor), op = Operator(kName, opts.reduceOp, tensor),
                       root = static_cast<int>(opts.rootRank)](tuttiComm_t comm, void* stream) mutable {
       return op.use(
@@ -137,8 +160,8 @@ Backend::Operation Backend::all_gather(const at::Tensor& output, const at::Tenso
   check_tensor(kAllGather, output);
   check_whole(kAllGather, output, input, static_cast<std::size_t>(size_));
   Operation operation(c10d::OpType::_ALLGATHER_BASE, kAllGather, "tutti:all_gather", {input}, {output}, opts);
-  operation.call = [from = input.data_ptr(), to = output.data_ptr(), what = moved(input),
-                    count = moved(input).count(input)](tuttiComm_t comm, void* stream) {
+  operation.call = [from = operation.read(input).data_ptr(), to = operation.write(output).data_ptr(),
+                    what = moved(input), count = moved(input).count(input)](tuttiComm_t comm, void* stream) {
     return tuttiAllGather(from, to, count, what.type, comm, stream);
   };
   return operation;
@@ -165,22 +188,20 @@ Backend::Operation Backend::all_gather_blocks(const Tensors& outputs, const at::
   check_alike(kAllGather, {outputs[static_cast<std::size_t>(rank_)]}, input);
   Operation operation(c10d::OpType::ALLGATHER, kAllGather, "tutti:all_gather", {input}, outputs, opts);
   // With counts also where all are the same: other ranks' tensors may lie otherwise.
-  check_apart(kAllGather, outputs);
-  const Blocks blocks(outputs);
-  operation.call = [from = input.data_ptr(), blocks, count = moved(input).count(input)](tuttiComm_t comm,
-                                                                                        void* stream) {
+  operation.call = [from = operation.read(input).data_ptr(), blocks = operation.write(outputs),
+                    count = moved(input).count(input)](tuttiComm_t comm, void* stream) {
     return tuttiAllGatherV(from, count, blocks.base(), blocks.counts(), blocks.displacements(), blocks.moved().type,
                            comm, stream);
   };
-  operation.after = [blocks, outputs] { blocks.store(outputs); };
-  operation.kept = blocks.copies();
   return operation;
 }
 
 WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   return run(device_of(inputs), [&] {
-    const at::Tensor& input = check_single(kAllGather, inputs, " input");
-    return all_gather_blocks(check_blocks(kAllGather, outputs, static_cast<std::size_t>(size_), "output"), input, opts);
+    if (inputs.empty()) refuse(kAllGather, "requires non-empty input tensor list");
+    check_gathered(kAllGather, outputs, inputs.size(), static_cast<std::size_t>(size_));
+    if (inputs.size() > 1) return all_gather_list(outputs, inputs, opts);
+    return all_gather_blocks(outputs.front(), inputs.front(), opts);
   });
 }
 
@@ -197,6 +218,12 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inp
       for (const Tensors& of_rank : outputs) {
         if (of_rank.size() != inputs.size()) refuse(kAllGather, "an output list has not as many tensors as the inputs");
         blocks.push_back(of_rank[i]);
+      }
+      check_same_type(kAllGather, blocks, inputs[i]);
+      for (std::size_t r = 0; r < blocks.size(); ++r) {
+        if (blocks[r].numel() == inputs[i].numel()) continue;
+        refuse(kAllGather, c10::str("invalid size of output tensor at index ", r, " (expected ", inputs[i].sizes(),
+                                    ", got ", blocks[r].sizes(), ")"));
       }
       operations.push_back(all_gather_blocks(blocks, inputs[i], opts));
     }
@@ -215,15 +242,12 @@ WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c1
       operation.outputs = check_blocks(kName, outputs, static_cast<std::size_t>(size_), "output");
       check_same_type(kName, operation.outputs, input);
       check_alike(kName, {operation.outputs[static_cast<std::size_t>(rank_)]}, input);
-      check_apart(kName, operation.outputs);
-      blocks = Blocks(operation.outputs);
-      operation.after = [blocks, outputs = operation.outputs] { blocks.store(outputs); };
-      operation.kept = blocks.copies();
+      blocks = operation.write(operation.outputs);
     } else {
       check_no_blocks(kName, outputs, "output");
     }
-    operation.call = [from = input.data_ptr(), what = moved(input), count = moved(input).count(input), blocks,
-                      root = static_cast<int>(opts.rootRank)](tuttiComm_t comm, void* stream) {
+    operation.call = [from = operation.read(input).data_ptr(), what = moved(input), count = moved(input).count(input),
+                      blocks, root = static_cast<int>(opts.rootRank)](tuttiComm_t comm, void* stream) {
       return tuttiGatherV(from, count, blocks.base(), blocks.counts(), blocks.displacements(), what.type, root, comm,
                           stream);
     };
@@ -242,13 +266,12 @@ WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c
       operation.inputs = check_blocks(kName, inputs, static_cast<std::size_t>(size_), "input");
       check_same_type(kName, operation.inputs, output);
       check_alike(kName, {operation.inputs[static_cast<std::size_t>(rank_)]}, output);
-      blocks = Blocks(operation.inputs);
-      blocks.load(operation.inputs);
-      operation.kept = blocks.copies();
+      blocks = operation.read(operation.inputs);
     } else {
       check_no_blocks(kName, inputs, "input");
     }
-    operation.call = [to = output.data_ptr(), what = moved(output), count = moved(output).count(output), blocks,
+    operation.call = [to = operation.write(output).data_ptr(), what = moved(output),
+                      count = moved(output).count(output), blocks,
                       root = static_cast<int>(opts.rootRank)](tuttiComm_t comm, void* stream) {
       return tuttiScatterV(blocks.base(), blocks.counts(), blocks.displacements(), to, count, what.type, root, comm,
                            stream);
@@ -266,8 +289,8 @@ Backend::Operation Backend::reduce_scatter_whole(const at::Tensor& output, const
   check_whole(kReduceScatter, input, output, static_cast<std::size_t>(size_));
   Operation operation(c10d::OpType::_REDUCE_SCATTER_BASE, kReduceScatter, "tutti:reduce_scatter", {input}, {output},
                       opts);
-  operation.call = [from = input.data_ptr(), to = output.data_ptr(), count = static_cast<std::size_t>(output.numel()),
-                    type = reduced_type(kReduceScatter, output),
+  operation.call = [from = operation.read(input).data_ptr(), to = operation.write(output).data_ptr(),
+                    count = static_cast<std::size_t>(output.numel()), type = reduced_type(kReduceScatter, output),
                     op = Operator(kReduceScatter, opts.reduceOp, output)](tuttiComm_t comm, void* stream) mutable {
     return op.use(comm,
                   [&](tuttiRedOp_t red_op) { return tuttiReduceScatter(from, to, count, type, red_op, comm, stream); });
@@ -302,16 +325,10 @@ WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
     check_alike(kReduceScatter, {blocks[static_cast<std::size_t>(rank_)]}, output);
     std::vector<std::size_t> counts;
     for (const at::Tensor& block : blocks) counts.push_back(static_cast<std::size_t>(block.numel()));
-    const auto all = static_cast<std::int64_t>(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
-    at::Tensor joined = at::empty({all}, output.options());
-    std::int64_t at = 0;
-    for (const at::Tensor& block : blocks) {
-      copy_memory(joined.narrow(0, at, block.numel()), block);
-      at += block.numel();
-    }
+    const at::Tensor whole = joined(blocks);
     Operation operation(c10d::OpType::REDUCE_SCATTER, kReduceScatter, "tutti:reduce_scatter", blocks, {output}, opts);
-    operation.kept = {joined};
-    operation.call = [from = joined.data_ptr(), to = output.data_ptr(), counts,
+    operation.packing.keep(whole);
+    operation.call = [from = whole.data_ptr(), to = operation.write(output).data_ptr(), counts,
                       type = reduced_type(kReduceScatter, output),
                       op = Operator(kReduceScatter, opts.reduceOp, output)](tuttiComm_t comm, void* stream) mutable {
       return op.use(comm, [&](tuttiRedOp_t red_op) {
@@ -334,8 +351,8 @@ WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vecto
     const Splits from = splits_of(kAllToAll, input, input_splits, ranks, "the input");
     if (to.equal && from.equal) check_alike(kAllToAll, {output}, input);
     Operation operation(c10d::OpType::ALLTOALL_BASE, kAllToAll, "tutti:all_to_all", {input}, {output}, opts);
-    operation.call = [in = input.data_ptr(), out = output.data_ptr(), to, from, type = moved(input).type](
-                         tuttiComm_t comm, void* stream) {
+    operation.call = [in = operation.read(input).data_ptr(), out = operation.write(output).data_ptr(), to, from,
+                      type = moved(input).type](tuttiComm_t comm, void* stream) {
       if (to.equal && from.equal) return tuttiAlltoAll(in, out, to.counts.front(), type, comm, stream);
       return tuttiAlltoAllV(in, from.counts.data(), nullptr, out, to.counts.data(), nullptr, type, comm, stream);
     };
@@ -352,19 +369,11 @@ WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAl
     }
     check_same_type(kAllToAll, inputs, inputs.front());
     check_same_type(kAllToAll, outputs, inputs.front());
-    check_apart(kAllToAll, outputs);
-    const Blocks to(outputs);
-    const Blocks from(inputs);
-    from.load(inputs);
     Operation operation(c10d::OpType::ALLTOALL, kAllToAll, "tutti:all_to_all", inputs, outputs, opts);
-    operation.call = [to, from](tuttiComm_t comm, void* stream) {
+    operation.call = [to = operation.write(outputs), from = operation.read(inputs)](tuttiComm_t comm, void* stream) {
       return tuttiAlltoAllV(from.base(), from.counts(), from.displacements(), to.base(), to.counts(),
                             to.displacements(), to.moved().type, comm, stream);
     };
-    operation.after = [to, outputs] { to.store(outputs); };
-    operation.kept = to.copies();
-    const Tensors of_inputs = from.copies();
-    operation.kept.insert(operation.kept.end(), of_inputs.begin(), of_inputs.end());
     return operation;
   });
 }

@@ -103,17 +103,15 @@ WorkPtr Backend::begin_on_device(Operation operation) {
 }
 
 WorkPtr Backend::begin_now_on_device(Operation operation) {
-  Tensors touched = operation.kept;
-  touched.insert(touched.end(), operation.inputs.begin(), operation.inputs.end());
-  touched.insert(touched.end(), operation.outputs.begin(), operation.outputs.end());
+  const Tensors touched = operation.touched();
   const auto queue = operation.queue != nullptr ? operation.queue : queue_of(device_of(touched));
   const std::uint64_t number = ++device_operations_;
   DeviceQueue::End end =
-      queue->begin(operation.name, operation.call, operation.after, touched, !operation.async, record(operation));
+      queue->begin(operation.name, operation.call, operation.at_end(), touched, !operation.async, record(operation));
   DeviceWork::Operation told{operation.type,    operation.name,
                              operation.title,   operation.inputs.empty() ? operation.outputs : operation.inputs,
                              operation.outputs, number,
-                             operation.sender};
+                             operation.sender,  operation.lists};
   return c10::make_intrusive<DeviceWork>(rank_, std::move(told), queue, std::move(end));
 }
 
@@ -158,7 +156,8 @@ WorkPtr Backend::transfer_on_device(bool sends, const Tensors& tensors, int peer
     const bool in_group = is_coalescing();
     if (!in_group) operation.queue = queue_of_pair(name, tensor.device(), peer);
     const int other = in_group ? peer : peer < rank_ ? 0 : 1;
-    operation.call = [sends, data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor),
+    const at::Tensor packed = sends ? operation.read(tensor) : operation.write(tensor);
+    operation.call = [sends, data = packed.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor),
                       other](tuttiComm_t comm, void* stream) {
       return sends ? tuttiSend(data, count, what.type, other, comm, stream)
                    : tuttiRecv(data, count, what.type, other, comm, stream);

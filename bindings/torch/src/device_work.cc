@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "future_value.h"
+
 namespace tutti_torch {
 namespace {
 
@@ -62,10 +64,10 @@ bool DeviceWork::wait(std::chrono::milliseconds timeout) {
 c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
   const std::lock_guard<std::mutex> lock(future_mutex_);
   if (future_ != nullptr) return future_;
-  const auto made = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+  const auto made = c10::make_intrusive<c10::ivalue::Future>(future_type(operation_.lists),
                                                              std::vector<c10::Device>{queue_->device()});
   const c10::StreamGuard inside(end_.stream);
-  made->markCompleted(c10::IValue(operation_.outputs));
+  made->markCompleted(future_value(operation_.outputs, operation_.lists));
   future_ = made;
   return future_;
 }

@@ -14,7 +14,7 @@ namespace tutti_torch {
 
 class DeviceWork final : public c10d::Work {
  public:
-  // sender: whom a receive is from, else -1.
+  // sender: whom a receive is from, else -1. lists: see future_value.h.
   struct Operation {
     c10d::OpType type = c10d::OpType::UNKNOWN;
     const char* name = "";
@@ -23,6 +23,7 @@ class DeviceWork final : public c10d::Work {
     Tensors outputs;
     std::uint64_t sequence = 0;
     int sender = -1;
+    std::size_t lists = 1;
   };
   DeviceWork(int rank, Operation operation, std::shared_ptr<DeviceQueue> queue, DeviceQueue::End end);
 

@@ -46,21 +46,31 @@ tuttiResult_t add_up(const at::Tensor& tensor, tuttiComm_t comm, int ranks, at::
 
 }  // namespace
 
-// In the calling thread, whatever the caller wants: what comes second needs what came first.
-Backend::Operation Backend::all_reduce_sparse(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) const {
-  if (!tensor.device().is_cpu()) refuse(kName, c10::str("only supports CPU tensors, got one on ", tensor.device()));
-  if (opts.reduceOp.op_ != c10d::ReduceOp::SUM) refuse(kName, "can only add up");
-  Operation operation(c10d::OpType::_ALLREDUCE_SPARSE, kName, "tutti:all_reduce_sparse", {tensor}, {tensor}, opts);
+// In the calling thread, whatever the caller wants: what comes second needs what came first. Several tensors of one
+// rank are added up as those of several ranks.
+Backend::Operation Backend::all_reduce_sparse(const Tensors& tensors, const c10d::AllreduceOptions& opts) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor own = tensors.front();
+  if (!own.device().is_cpu()) refuse(kName, c10::str("only supports CPU tensors, got one on ", own.device()));
+  if (opts.reduceOp.op_ != c10d::ReduceOp::SUM) refuse(kName, "unsupported reduction operation: can only add up");
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    const at::Tensor& other = tensors[i];
+    if (other.layout() != own.layout()) refuse(kName, c10::str("invalid tensor layout at index ", i));
+    if (other.scalar_type() != own.scalar_type()) refuse(kName, c10::str("invalid tensor type at index ", i));
+    if (other.sizes() != own.sizes()) refuse(kName, c10::str("invalid tensor size at index ", i));
+    own = own + other;
+  }
+  Operation operation(c10d::OpType::_ALLREDUCE_SPARSE, kName, "tutti:all_reduce_sparse", tensors, tensors, opts);
   operation.async = false;
   operation.alone = true;
   operation.timeout = c10d::kUnsetTimeout;
   auto sum = std::make_shared<at::Tensor>();
-  operation.call = [tensor, sum, ranks = size_](tuttiComm_t comm, void* /*stream*/) {
-    return add_up(tensor, comm, ranks, sum.get());
+  operation.call = [own, sum, ranks = size_](tuttiComm_t comm, void* /*stream*/) {
+    return add_up(own, comm, ranks, sum.get());
   };
-  operation.after = [tensor, sum] {
+  operation.after = [tensors, sum] {
     const at::NoGradGuard no_grad;
-    tensor.copy_(*sum);
+    for (const at::Tensor& tensor : tensors) tensor.copy_(*sum);
   };
   return operation;
 }

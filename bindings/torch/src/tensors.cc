@@ -1,12 +1,9 @@
 #include "tensors.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
@@ -86,15 +83,11 @@ void check_one_device(const std::string& operation, const Tensors& inputs, const
 void check_tensor(const std::string& operation, const at::Tensor& tensor) {
   if (!tensor.defined()) refuse(operation, "a tensor is undefined");
   if (tensor.layout() != at::kStrided)
-    refuse(operation, c10::str("only supports dense tensors, got ", tensor.layout()));
+    refuse(operation, c10::str("unsupported layout: only supports dense tensors, got ", tensor.layout()));
   if (!tensor.device().is_cpu() && !is_accelerator(tensor.device())) {
     refuse(operation, c10::str("only supports CPU and CUDA tensors, got one on ", tensor.device()));
   }
   if (tensor.is_conj() || tensor.is_neg()) refuse(operation, "takes no lazily conjugated tensors: call resolve_conj()");
-  if (!tensor.is_contiguous(tensor.suggest_memory_format())) {
-    refuse(operation, c10::str("input tensor must be contiguous; it has sizes ", tensor.sizes(), " and strides ",
-                               tensor.strides()));
-  }
 }
 
 void check_tensors(const std::string& operation, const Tensors& tensors) {
@@ -110,7 +103,17 @@ const at::Tensor& check_single(const std::string& operation, const Tensors& tens
   return tensors.front();
 }
 
+void check_layout(const std::string& operation, const Tensors& tensors, const at::Tensor& like) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined() || !like.defined()) refuse(operation, "a tensor is undefined");
+    if (tensors[i].layout() == like.layout()) continue;
+    refuse(operation, c10::str("invalid tensor layout at index ", i, " (expected ", like.layout(), ", got ",
+                               tensors[i].layout(), ")"));
+  }
+}
+
 void check_same_type(const std::string& operation, const Tensors& tensors, const at::Tensor& like) {
+  check_layout(operation, tensors, like);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     check_tensor(operation, tensors[i]);
     if (tensors[i].scalar_type() == like.scalar_type()) continue;
@@ -130,6 +133,12 @@ void check_alike(const std::string& operation, const Tensors& tensors, const at:
 
 void check_root(const std::string& operation, std::int64_t root, int ranks) {
   if (root < 0 || root >= ranks) refuse(operation, c10::str("invalid root rank: ", root));
+}
+
+void check_root_tensor(const std::string& operation, std::int64_t root_tensor, const Tensors& tensors) {
+  if (tensors.empty()) refuse(operation, "requires non-empty tensor list");
+  if (root_tensor >= 0 && static_cast<std::size_t>(root_tensor) < tensors.size()) return;
+  refuse(operation, c10::str("invalid root tensor: ", root_tensor));
 }
 
 std::size_t Moved::bytes() const {
@@ -177,82 +186,6 @@ Operator::Operator(const std::string& operation, const c10d::ReduceOp& op, const
     factor_.copy_(factor->tensor_factor.reshape({1}));
   } else {
     factor_.fill_(factor->double_factor);
-  }
-}
-
-namespace {
-
-std::uintptr_t address_of(const at::Tensor& tensor) {
-  return reinterpret_cast<std::uintptr_t>(tensor.data_ptr());
-}
-
-// 0 if all are empty.
-std::uintptr_t lowest_address(const Tensors& tensors) {
-  std::uintptr_t lowest = UINTPTR_MAX;
-  for (const at::Tensor& tensor : tensors) {
-    if (tensor.numel() > 0) lowest = std::min(lowest, address_of(tensor));
-  }
-  return lowest == UINTPTR_MAX ? 0 : lowest;
-}
-
-bool are_aligned(const Tensors& tensors, std::size_t bytes) {
-  const std::uintptr_t lowest = lowest_address(tensors);
-  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-    return tensor.numel() == 0 || (address_of(tensor) - lowest) % bytes == 0;
-  });
-}
-
-}  // namespace
-
-void copy_memory(const at::Tensor& to, const at::Tensor& from) {
-  if (to.device().is_cpu()) {
-    if (from.nbytes() > 0) std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
-    return;
-  }
-  const at::NoGradGuard no_grad;
-  const auto flat = [](const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); };
-  flat(to).copy_(flat(from), true);
-}
-
-void check_apart(const std::string& operation, const Tensors& tensors) {
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].numel() > 0) order.push_back(i);
-  }
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return address_of(tensors[a]) < address_of(tensors[b]); });
-  for (std::size_t i = 1; i < order.size(); ++i) {
-    const at::Tensor& lower = tensors[order[i - 1]];
-    if (address_of(lower) + lower.nbytes() <= address_of(tensors[order[i]])) continue;
-    const auto [first, second] = std::minmax(order[i - 1], order[i]);
-    refuse(operation, c10::str("output tensors ", first, " and ", second, " share memory"));
-  }
-}
-
-Blocks::Blocks(const Tensors& tensors) : tensors_(tensors), moved_(tutti_torch::moved(tensors.front())) {
-  are_copies_ = !are_aligned(tensors_, moved_.bytes());
-  if (are_copies_) {
-    for (at::Tensor& tensor : tensors_) tensor = at::empty({tensor.numel()}, tensor.options());
-  }
-  const std::uintptr_t lowest = lowest_address(tensors_);
-  base_ = reinterpret_cast<void*>(lowest);
-  for (const at::Tensor& tensor : tensors_) {
-    counts_.push_back(moved_.count(tensor));
-    displacements_.push_back(tensor.numel() == 0 ? 0 : (address_of(tensor) - lowest) / moved_.bytes());
-  }
-}
-
-void Blocks::load(const Tensors& tensors) const {
-  copy(tensors_, tensors);
-}
-
-void Blocks::store(const Tensors& tensors) const {
-  copy(tensors, tensors_);
-}
-
-void Blocks::copy(const Tensors& to, const Tensors& from) {
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    if (to[i].nbytes() > 0 && to[i].data_ptr() != from[i].data_ptr()) copy_memory(to[i], from[i]);
   }
 }
 

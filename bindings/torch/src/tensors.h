@@ -26,17 +26,20 @@ at::Device device_of(const std::vector<Tensors>& lists);
 // All of them are on one device.
 void check_one_device(const std::string& operation, const Tensors& inputs, const Tensors& outputs);
 
-// On the CPU or such a device, strided, and dense in the memory format that it suggests: what is moved is the memory as
-// it lies.
+// On the CPU or such a device, and strided: what is not contiguous is copied (packing.h).
 void check_tensor(const std::string& operation, const at::Tensor& tensor);
 void check_tensors(const std::string& operation, const Tensors& tensors);
 // The only one of a list.
 const at::Tensor& check_single(const std::string& operation, const Tensors& tensors, const char* which = "");
-// Of the type of `like`.
+// Of the layout of `like`: strided, or one of the sparse ones.
+void check_layout(const std::string& operation, const Tensors& tensors, const at::Tensor& like);
+// Of its type as well.
 void check_same_type(const std::string& operation, const Tensors& tensors, const at::Tensor& like);
 // Of its number of elements as well.
 void check_alike(const std::string& operation, const Tensors& tensors, const at::Tensor& like);
 void check_root(const std::string& operation, std::int64_t root, int ranks);
+// The index of the root's tensor in a list that is not empty.
+void check_root_tensor(const std::string& operation, std::int64_t root_tensor, const Tensors& tensors);
 
 // Where nothing is combined, any type goes: those that tutti does not know as bytes.
 struct Moved {
@@ -72,41 +75,6 @@ class Operator {
   tuttiRedOp_t op_ = tuttiSum;
   tuttiDataType_t type_ = tuttiFloat32;
   at::Tensor factor_;  // undefined: a built-in operator
-};
-
-// Of dense tensors of one type and size, as they lie. On a device in the current stream.
-void copy_memory(const at::Tensor& to, const at::Tensor& from);
-
-// Of a list that is received into: no two of them have memory in common.
-void check_apart(const std::string& operation, const Tensors& tensors);
-
-// Tensors of one type that lie anywhere, as blocks with displacements from the lowest address: nothing is copied. Where
-// the distances are no multiples of an element, which numpy's arrays can bring about, the blocks are copies.
-class Blocks {
- public:
-  Blocks() = default;
-  // REQUIRES: not empty.
-  explicit Blocks(const Tensors& tensors);
-  // Before they are read, and after they were written. REQUIRES: the tensors that they were made of.
-  void load(const Tensors& tensors) const;
-  void store(const Tensors& tensors) const;
-
-  // Of the blocks, if they are that: who calls tutti keeps them to the end.
-  [[nodiscard]] Tensors copies() const { return are_copies_ ? tensors_ : Tensors(); }
-  [[nodiscard]] void* base() const { return base_; }
-  [[nodiscard]] const Moved& moved() const { return moved_; }
-  [[nodiscard]] const std::size_t* counts() const { return counts_.data(); }
-  [[nodiscard]] const std::size_t* displacements() const { return displacements_.data(); }
-
- private:
-  static void copy(const Tensors& to, const Tensors& from);
-
-  Tensors tensors_;
-  bool are_copies_ = false;
-  void* base_ = nullptr;
-  Moved moved_;
-  std::vector<std::size_t> counts_;
-  std::vector<std::size_t> displacements_;
 };
 
 }  // namespace tutti_torch

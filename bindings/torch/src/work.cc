@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "failure.h"
+#include "future_value.h"
 
 namespace tutti_torch {
 namespace {
@@ -18,12 +19,13 @@ std::optional<std::vector<at::Tensor>> profiled(const Tensors& inputs) {
 }  // namespace
 
 Work::Work(int rank, c10d::OpType type, const char* title, const Tensors& inputs, Tensors outputs,
-           std::uint64_t sequence, std::chrono::milliseconds timeout, int sender)
+           std::uint64_t sequence, std::chrono::milliseconds timeout, int sender, std::size_t lists)
     : c10d::Work(rank, type, title, profiled(inputs)),
       outputs_(std::move(outputs)),
       sequence_(sequence),
       timeout_(timeout),
-      sender_(sender) {}
+      sender_(sender),
+      lists_(lists) {}
 
 void Work::add(Part part) {
   parts_.push_back(std::move(part));
@@ -98,10 +100,10 @@ void Work::when_done(std::function<void()> told) {
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   const std::lock_guard<std::mutex> lock(futures_mutex_);
   if (future_ != nullptr) return future_;
-  const auto made = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  when_done([future = made, outputs = outputs_, parts = parts_] {
+  const auto made = c10::make_intrusive<c10::ivalue::Future>(future_type(lists_));
+  when_done([future = made, outputs = outputs_, lists = lists_, parts = parts_] {
     if (const std::exception_ptr error = error_of(parts)) return future->setErrorIfNeeded(error);
-    future->markCompleted(c10::IValue(outputs));
+    future->markCompleted(future_value(outputs, lists));
   });
   future_ = made;
   return future_;

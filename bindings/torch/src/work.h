@@ -21,9 +21,9 @@ class Work final : public c10d::Work {
     std::shared_ptr<Flight> flight;
   };
   // title: of its range in profiles. timeout: of wait() where it is given none; 0: the communicator's is enough.
-  // sender: whom a receive is from, else -1.
+  // sender: whom a receive is from, else -1. lists: see future_value.h.
   Work(int rank, c10d::OpType type, const char* title, const Tensors& inputs, Tensors outputs, std::uint64_t sequence,
-       std::chrono::milliseconds timeout, int sender);
+       std::chrono::milliseconds timeout, int sender, std::size_t lists);
 
   // Before anybody else has it: its parts, and then what ends its range in a profile.
   void add(Part part);
@@ -74,6 +74,7 @@ class Work final : public c10d::Work {
   const std::uint64_t sequence_;
   const std::chrono::milliseconds timeout_;
   const int sender_;
+  const std::size_t lists_;
   std::shared_ptr<RangeEnd> range_;  // null: there is no profile
   std::mutex futures_mutex_;
   FuturePtr future_;

@@ -27,7 +27,7 @@ def refused_text(call) -> str:
 
 
 WRONG = {
-    "contiguous": lambda: torch.ones(10, 10).t()[:, 1:],
+    "share memory": lambda: torch.ones(1).expand(10),
     "dense": lambda: torch.eye(10).to_sparse_csr(),
     "type": lambda: torch.ones(10).to(torch.float8_e4m3fnuz),
     "CPU": lambda: torch.ones(10, device="meta"),
@@ -58,7 +58,7 @@ def test_a_tensor_that_one_rank_refuses(what: str, async_op: bool) -> None:
 def test_what_all_ranks_refuse_leaves_the_group_as_it_was() -> None:
     def body(rank: int, size: int) -> None:
         for _ in range(3):
-            refused_text(lambda: dist.all_reduce(torch.ones(10, 10).t()[:, 1:]))
+            refused_text(lambda: dist.all_reduce(WRONG["share memory"]()))
             with pytest.raises(RuntimeError, match="avg is not defined for datatype bool") as caught:
                 dist.all_reduce(torch.ones(3, dtype=torch.bool), op=dist.ReduceOp.AVG)
             assert not isinstance(caught.value, dist.DistBackendError)
@@ -79,13 +79,13 @@ def test_what_all_ranks_refuse_leaves_the_group_as_it_was() -> None:
 def test_a_refusal_explains_no_later_failure() -> None:
     def body(rank: int, size: int) -> None:
         if rank == 0:
-            refused_text(lambda: dist.all_reduce(WRONG["contiguous"]()))
+            refused_text(lambda: dist.all_reduce(WRONG["share memory"]()))
         for _ in range(3):
             dist.all_reduce(torch.ones(5))
         if rank == 1:
             os._exit(3)
         text = refused_text(lambda: [dist.all_reduce(torch.ones(5)) for _ in range(2)])
-        assert "rank 1" in text and "contiguous" not in text, text
+        assert "rank 1" in text and "share memory" not in text, text
 
     ranks.run(2, body, dies=(1,))
 
@@ -95,7 +95,7 @@ def test_a_refusal_among_coalesced_calls_ends_their_list() -> None:
         backend = dist.group.WORLD._get_backend(torch.device("cpu"))
         backend._start_coalescing()
         backend.allreduce([torch.ones(4)])
-        refused_text(lambda: backend.allreduce([WRONG["contiguous"]()]))
+        refused_text(lambda: backend.allreduce([WRONG["share memory"]()]))
         tensor = torch.ones(4)
         backend.allreduce([tensor]).wait()
         assert tensor[0].item() == size

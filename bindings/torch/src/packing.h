@@ -1,0 +1,81 @@
+// The memory that tutti moves for the tensors of an operation.
+//
+// Elements are moved in the order of their indices, whatever the strides of a tensor are: ranks do not know each
+// other's strides. A contiguous tensor is moved from and to where it lies. Any other tensor is moved through a
+// contiguous copy: of inputs that is made when the operation is called, and outputs are filled from it when the
+// operation has succeeded.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensors.h"
+
+namespace tutti_torch {
+
+// By index, between tensors of one type and number of elements. On a device in the current stream.
+void copy_elements(const at::Tensor& to, const at::Tensor& from);
+// Copies, one behind the other.
+at::Tensor joined(const Tensors& tensors);
+
+// Tensors that are written: no two elements share memory, of one tensor or of two.
+void check_apart(const std::string& operation, const Tensors& tensors);
+// For each tensor, whether its memory may overlap that of another one which is not marked.
+std::vector<bool> find_overlapping(const Tensors& tensors);
+
+class Packing {
+ public:
+  // What is moved in place of the tensor. For lists, where a tensor that is not aligned to its elements, relative to
+  // the others, is copied as well: Blocks counts in elements.
+  at::Tensor read(const at::Tensor& tensor);
+  Tensors read(const Tensors& tensors);
+  at::Tensor write(const std::string& operation, const at::Tensor& tensor);
+  Tensors write(const std::string& operation, const Tensors& tensors);
+  // Read and written. `copies`: moves a copy in any case.
+  at::Tensor update(const std::string& operation, const at::Tensor& tensor, bool copies = false);
+
+  // Memory that the operation needs until its end, beside its tensors.
+  void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
+  // The output is a copy of `from`, which the operation writes.
+  void fill(const at::Tensor& output, const at::Tensor& from);
+  void append(Packing other);
+  [[nodiscard]] const Tensors& kept() const { return kept_; }
+  // What unpack() has something to do for.
+  [[nodiscard]] bool has_outputs() const { return !outputs_.empty(); }
+  // Fills the outputs. On a device in the current stream.
+  void unpack() const;
+
+ private:
+  at::Tensor copy_for_reading(const at::Tensor& tensor);
+  at::Tensor copy_for_writing(const at::Tensor& tensor);
+
+  struct Output {
+    at::Tensor tensor;
+    at::Tensor copy;
+  };
+  Tensors kept_;
+  std::vector<Output> outputs_;
+};
+
+// Packed tensors of one type, as blocks with displacements from the lowest address: nothing is joined.
+class Blocks {
+ public:
+  Blocks() = default;
+  // REQUIRES: not empty; what Packing returned.
+  explicit Blocks(const Tensors& tensors);
+
+  [[nodiscard]] void* base() const { return base_; }
+  [[nodiscard]] const Moved& moved() const { return moved_; }
+  [[nodiscard]] const std::size_t* counts() const { return counts_.data(); }
+  [[nodiscard]] const std::size_t* displacements() const { return displacements_.data(); }
+
+ private:
+  void* base_ = nullptr;
+  Moved moved_;
+  std::vector<std::size_t> counts_;
+  std::vector<std::size_t> displacements_;
+};
+
+}  // namespace tutti_torch

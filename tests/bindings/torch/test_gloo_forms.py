@@ -1,0 +1,153 @@
+"""What programs and tests written for gloo do: lists of several tensors, a tensor given twice, checks, and words."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import ranks
+from test_collectives import check, of
+
+
+def test_a_tensor_that_is_given_twice_in_a_coalesced_call() -> None:
+    def body(rank: int, size: int) -> None:
+        tensor, other = of(rank, 1000), of(rank + 1, 50)
+        dist.all_reduce_coalesced([tensor, other, tensor])
+        check(tensor, sum(of(o, 1000) for o in range(size)))
+        check(other, sum(of(o + 1, 50) for o in range(size)))
+        # On one rank alone, and parts of each other.
+        whole = of(rank, 60)
+        parts = [whole, whole[10:], whole[:50].view(5, 10).t()] if rank == 0 else [
+            whole,
+            whole[10:].clone(),
+            whole[:50].view(5, 10).t().clone(),
+        ]
+        work = dist.all_reduce_coalesced(parts, async_op=True)
+        work.wait()
+        check(whole, sum(of(o, 60) for o in range(size)))
+        check(parts[1].contiguous(), sum(of(o, 60) for o in range(size))[10:])
+        with dist._coalescing_manager():
+            for _ in range(2):
+                dist.all_reduce(whole)
+        check(whole, size * sum(of(o, 60) for o in range(size)))
+
+    ranks.run(3, body)
+
+
+REDUCED = {
+    dist.ReduceOp.SUM: lambda all_of_them: all_of_them.sum(0),
+    dist.ReduceOp.PRODUCT: lambda all_of_them: all_of_them.prod(0),
+    dist.ReduceOp.MIN: lambda all_of_them: all_of_them.amin(0),
+    dist.ReduceOp.MAX: lambda all_of_them: all_of_them.amax(0),
+}
+
+
+def test_several_tensors_of_a_rank_in_an_all_reduce() -> None:
+    def body(rank: int, size: int) -> None:
+        group = dist.group.WORLD
+        for op, expected in REDUCED.items():
+            options = dist.AllreduceOptions()
+            options.reduceOp = op
+            tensors = [of(rank, 12).view(3, 4), of(rank + 7, 12).view(4, 3).t()]
+            future = group.allreduce(tensors, options).get_future()
+            every = torch.stack([t for o in range(size) for t in (of(o, 12), of(o + 7, 12).view(4, 3).t().reshape(-1))])
+            for tensor in (*tensors, *future.wait()):
+                check(tensor.contiguous().view(-1), expected(every), str(op))
+        options.reduceOp = dist.ReduceOp.AVG
+        with pytest.raises(RuntimeError, match="one tensor of each rank"):
+            group.allreduce([torch.ones(3), torch.ones(3)], options)
+        sparse = [torch.eye(3).to_sparse() * (rank + 1), torch.ones(3, 3).to_sparse()]
+        group.allreduce(sparse).wait()
+        for tensor in sparse:
+            check(tensor.to_dense(), torch.eye(3) * sum(range(1, size + 1)) + size)
+
+    ranks.run(3, body)
+
+
+def test_several_tensors_of_a_rank_in_a_broadcast() -> None:
+    def body(rank: int, size: int) -> None:
+        for root in range(size):
+            for root_tensor in range(2):
+                options = dist.BroadcastOptions()
+                options.rootRank, options.rootTensor = root, root_tensor
+                tensors = [of(2 * rank, 12).view(3, 4), of(2 * rank + 1, 12).view(4, 3).t()]
+                values = [tensor.contiguous().view(-1) for tensor in (of(2 * root, 12).view(3, 4), of(2 * root + 1, 12).view(4, 3).t())]
+                dist.group.WORLD.broadcast(tensors, options).wait()
+                for tensor in tensors:
+                    check(tensor.contiguous().view(-1), values[root_tensor])
+
+    ranks.run(3, body)
+
+
+def test_several_tensors_of_a_rank_in_an_all_gather() -> None:
+    def body(rank: int, size: int) -> None:
+        for count in (1, 2, 3):
+            inputs = [of(count * rank + i, 8).view(2, 4) for i in range(count)]
+            outputs = [[torch.zeros(4, 2).t() for _ in range(count * size)] for _ in range(count)]
+            future = dist.group.WORLD.allgather(outputs, inputs).get_future()
+            given = future.wait() if count > 1 else [future.wait()]
+            assert [len(part) for part in given] == [count * size] * count
+            for lists in (outputs, given):
+                for part in lists:
+                    for number, tensor in enumerate(part):
+                        check(tensor.contiguous().view(-1), of(number, 8))
+
+    ranks.run(3, body)
+
+
+def test_what_is_refused_as_gloo_refuses_it() -> None:
+    def body(rank: int, size: int) -> None:
+        group = dist.group.WORLD._get_backend(torch.device("cpu"))
+        one, double, two = torch.zeros(1), torch.zeros(1, dtype=torch.float64), torch.zeros(2)
+        sparse = torch.sparse_coo_tensor([[0]], [1.0], size=(1,))
+
+        def refused(what: str, call) -> None:
+            with pytest.raises(RuntimeError, match=what):
+                call()
+
+        def broadcast(tensors, root: int = 0, root_tensor: int = 0):
+            options = dist.BroadcastOptions()
+            options.rootRank, options.rootTensor = root, root_tensor
+            return lambda: group.broadcast(tensors, options)
+
+        def reduce(tensors, root: int = 0, root_tensor: int = 0):
+            options = dist.ReduceOptions()
+            options.rootRank, options.rootTensor = root, root_tensor
+            return lambda: group.reduce(tensors, options)
+
+        for call in (broadcast, reduce):
+            for root in (-1, size):
+                refused("invalid root rank", call([one], root))
+            for root_tensor in (-1, 1):
+                refused("invalid root tensor", call([one], 0, root_tensor))
+        refused("invalid tensor type", broadcast([one, double]))
+        refused("invalid tensor size", broadcast([one, two]))
+        refused("requires a single-element tensor list", reduce([one, one.clone()]))
+        refused("invalid tensor type", lambda: group.allreduce([one, double]))
+        refused("invalid tensor size", lambda: group.allreduce([one, two]))
+        refused("invalid tensor layout", lambda: group.allreduce([one, sparse]))
+        refused("tensors must all have the same type", lambda: group.allreduce_coalesced([one, double]))
+        refused("invalid tensor layout at index 1", lambda: group.allreduce_coalesced([one, sparse]))
+        refused("unsupported layout", lambda: group.allreduce_coalesced([sparse, sparse.clone()]))
+        refused("lists to have the same length", lambda: group.allgather([[one] * size] * 2, [one]))
+        refused("invalid output tensor list", lambda: group.allgather([[one] * (size - 1)], [one]))
+        outputs = [[torch.zeros(1)] for _ in range(size)]
+        outputs[0] = [torch.zeros(0)]
+        refused("invalid size of output tensor at index 0", lambda: dist.all_gather_coalesced(outputs, [one]))
+        outputs.append([torch.zeros(1)])
+        refused("output lists should be equal to world size", lambda: dist.all_gather_coalesced(outputs, [one]))
+        dist.all_reduce(one)  # the group is as it was
+
+    ranks.run(3, body)
+
+
+def test_timeouts_in_the_words_of_gloo() -> None:
+    def body(rank: int, size: int) -> None:
+        if rank == 1:
+            time.sleep(5)
+            return
+        with pytest.raises(dist.DistBackendError, match="all_reduce: Timed out waiting: .*rank 1"):
+            dist.all_reduce(torch.ones(10))
+
+    ranks.run(2, body, timeout_s=1.5)
