@@ -351,9 +351,9 @@ WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vecto
     const Splits from = splits_of(kAllToAll, input, input_splits, ranks, "the input");
     if (to.equal && from.equal) check_alike(kAllToAll, {output}, input);
     Operation operation(c10d::OpType::ALLTOALL_BASE, kAllToAll, "tutti:all_to_all", {input}, {output}, opts);
+    // With counts also if they are equal: those of other ranks may differ.
     operation.call = [in = operation.read(input).data_ptr(), out = operation.write(output).data_ptr(), to, from,
                       type = moved(input).type](tuttiComm_t comm, void* stream) {
-      if (to.equal && from.equal) return tuttiAlltoAll(in, out, to.counts.front(), type, comm, stream);
       return tuttiAlltoAllV(in, from.counts.data(), nullptr, out, to.counts.data(), nullptr, type, comm, stream);
     };
     return operation;
