@@ -31,6 +31,15 @@ py::object time_or_none(std::int64_t ns) {
   return ns != 0 ? py::object(py::int_(ns)) : py::none();
 }
 
+// Made by the program, without a process group of torch's.
+c10::intrusive_ptr<Backend> make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                 std::chrono::milliseconds timeout) {
+  if (rank < 0 || rank >= size) refuse("init", c10::str("rank ", rank, " is not one of ", size, " ranks"));
+  auto options = c10::make_intrusive<c10d::Backend::Options>("tutti", timeout);
+  for (int member = 0; member < size; ++member) options->global_ranks_in_group.push_back(member);
+  return c10::make_intrusive<Backend>(store, rank, size, std::move(options));
+}
+
 // One entry as torch.distributed's flight recorder has it, and what tutti_torch/flight.py needs beside that.
 py::dict as_dict(const Recorder::Entry& entry) {
   py::dict result;
@@ -98,7 +107,9 @@ int version() {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using tutti_torch::Backend;
   pybind11::module_::import("torch.distributed");
-  pybind11::class_<Backend, c10d::Backend, c10::intrusive_ptr<Backend>>(m, "Backend")
+  pybind11::class_<Backend, c10d::Backend, c10::intrusive_ptr<Backend>>(m, "ProcessGroupTutti")
+      .def(pybind11::init(&tutti_torch::make), pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
+           pybind11::arg("timeout") = kBackendDefaultTimeout, pybind11::call_guard<pybind11::gil_scoped_release>())
       .def(
           "monitored_barrier",
           [](Backend& backend, std::optional<std::chrono::milliseconds> timeout, bool wait_all_ranks) {

@@ -19,7 +19,17 @@ import torch.distributed as dist
 
 from tutti_torch import _C, flight
 
-__all__ = ["dump_flight_record", "flight_record", "monitored_barrier", "version"]
+try:
+    from torch._C._distributed_c10d import _ProcessGroupWrapper
+except ImportError:  # torch was built without gloo
+    _ProcessGroupWrapper = ()
+
+__all__ = ["ProcessGroupTutti", "dump_flight_record", "flight_record", "monitored_barrier", "version"]
+
+# The backend of one process group, as ``ProcessGroupTutti(store, rank, size, timeout)``: for programs that make process
+# groups themselves, without ``init_process_group``. The timeout is a ``datetime.timedelta``, by default torch's. The
+# store is for this group alone: a ``PrefixStore`` for each group makes one of a store that several groups use.
+ProcessGroupTutti = _C.ProcessGroupTutti
 
 
 def version() -> str:
@@ -30,8 +40,21 @@ def version() -> str:
 
 def _backend(group: dist.ProcessGroup | None) -> Any:
     group = group or dist.group.WORLD
-    backends = [group._get_backend(device) for device in group._device_types]
-    return next(backend for backend in backends if isinstance(backend, _C.Backend))
+    if isinstance(group, ProcessGroupTutti):
+        return group
+    found = [_unwrapped(group._get_backend(device)) for device in group._device_types]
+    for backend in found:
+        if isinstance(backend, ProcessGroupTutti):
+            return backend
+    names = sorted({backend.name() for backend in found})
+    raise ValueError(f"the group's backend is {', '.join(names)}: give a group whose backend is tutti")
+
+
+def _unwrapped(backend: Any) -> Any:
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL puts a wrapper over each backend, which compares what ranks call."""
+    while isinstance(backend, _ProcessGroupWrapper):
+        backend = backend.wrapped_pg
+    return backend
 
 
 def monitored_barrier(

@@ -17,6 +17,7 @@ def fork_ranks(ranks: int, run: Callable[[int, str], Any], dies: tuple[int, ...]
 
     def run_rank(rank: int, folder: str) -> Any:
         torch.set_num_threads(1)
+        dist.set_debug_level_from_env()  # TORCH_DISTRIBUTED_DEBUG, which a test may set
         return run(rank, folder)
 
     return forked.fork_ranks(ranks, run_rank, dies)
