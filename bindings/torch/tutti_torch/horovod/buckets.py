@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tutti_torch.horovod.handles import Handle
-from tutti_torch.horovod.reductions import Average, ReduceOp, by_dtype, operator_of, start_reduction, unpack
+from tutti_torch.horovod.reductions import Average, ReduceOp, by_dtype, start_reduction, unpack
 
 
 class Buckets:
@@ -26,7 +26,7 @@ class Buckets:
         sparse_as_dense: bool,
     ) -> None:
         self.parameters = list(parameters)
-        self._operator = operator_of(op)
+        self._op = op
         self._factors = (1.0 / predivide_factor, predivide_factor) if op is Average else (1.0, 1.0)
         self._compression = compression
         self._sparse_as_dense = sparse_as_dense
@@ -59,7 +59,7 @@ class Buckets:
     def _start_next(self) -> None:
         flat = torch.cat([self._gradient(p).reshape(-1) for p in self._buckets[len(self._started)]])
         shorter, context = self._compression.compress(flat)
-        self._started.append((start_reduction(shorter, self._operator, *self._factors), context))
+        self._started.append((start_reduction(shorter, self._op, *self._factors), context))
 
     def _gradient(self, parameter: torch.Tensor) -> torch.Tensor:
         if parameter.grad is None:

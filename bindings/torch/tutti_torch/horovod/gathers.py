@@ -16,14 +16,14 @@ from tutti_torch.horovod.reductions import (
     allreduce_async,
     check_has_gradient,
     chosen_op,
-    operator_of,
+    planned,
     scale,
 )
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None) -> Handle:
     """The tensors of all ranks, which may differ in their first dimension. Waits until all have told theirs."""
-    mine = tensor.detach().contiguous()
+    mine = tensor.detach()
     if mine.dim() == 0:
         raise ValueError("allgather takes tensors with a first dimension: give tensor.unsqueeze(0)")
     with failing():
@@ -52,17 +52,9 @@ def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
 
 def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> Handle:
     """Fills the tensor with root's."""
-    whole = tensor.detach().contiguous()
     with failing():
-        work = dist.broadcast(whole, group_src=root_rank, group=job.current().group, async_op=True)
-
-    def finish() -> torch.Tensor:
-        if whole.data_ptr() != tensor.data_ptr():
-            with torch.no_grad():
-                tensor.copy_(whole)
-        return tensor
-
-    return Handle([work], finish)
+        work = dist.broadcast(tensor.detach(), group_src=root_rank, group=job.current().group, async_op=True)
+    return Handle([work], lambda: tensor)
 
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> Handle:
@@ -99,7 +91,7 @@ def alltoall_async(
 
     The output is what has come from the ranks; with splits, a pair of that and how much has come from each.
     """
-    mine, size = tensor.detach().contiguous(), job.size()
+    mine, size = tensor.detach(), job.size()
     if splits is None and (mine.dim() == 0 or mine.shape[0] % size):
         raise ValueError(
             f"a tensor of shape {tuple(mine.shape)} cannot be divided into {size} equal parts: give splits"
@@ -147,17 +139,18 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> Handle:
     """This rank's part of the combined tensors; where they cannot be divided evenly, the first ranks have one more."""
-    mine, size = tensor.detach().contiguous(), job.size()
+    mine, size = tensor.detach(), job.size()
     if mine.dim() == 0:
         raise ValueError("reducescatter takes tensors with a first dimension")
-    if prescale_factor != 1.0:
-        mine = scale(mine.clone(), prescale_factor)
+    operator, before, after = planned(chosen_op(op), mine.dtype, prescale_factor, postscale_factor)
+    if before != 1.0:
+        mine = scale(mine.clone(), before)
     least, more = divmod(mine.shape[0], size)
     parts = list(mine.split([least + (other < more) for other in range(size)]))
     output = torch.empty_like(parts[job.rank()])
     with failing():
-        work = dist.reduce_scatter(output, parts, operator_of(op), group=job.current().group, async_op=True)
-    return Handle([work], lambda: scale(output, postscale_factor))
+        work = dist.reduce_scatter(output, parts, operator, group=job.current().group, async_op=True)
+    return Handle([work], lambda: scale(output, after))
 
 
 class _ReduceScatter(torch.autograd.Function):

@@ -42,9 +42,17 @@ def chosen_op(op: ReduceOp | None, average: bool | None = None) -> ReduceOp:
     return op or Average
 
 
-def operator_of(op: ReduceOp | None, average: bool | None = None) -> dist.ReduceOp.RedOpType:
-    """torch's operator."""
-    return _OPERATORS[chosen_op(op, average)]
+def planned(
+    op: ReduceOp, dtype: torch.dtype, prescale_factor: float, postscale_factor: float
+) -> tuple[dist.ReduceOp.RedOpType, float, float]:
+    """torch's operator, and the factors before and after it.
+
+    An average of 16-bit numbers is the sum of what each rank has divided first, as in Horovod over NCCL: the sum of
+    undivided numbers may exceed what the type holds.
+    """
+    if op is Average and dtype in (torch.float16, torch.bfloat16):
+        return dist.ReduceOp.SUM, prescale_factor / job.size(), postscale_factor
+    return _OPERATORS[op], prescale_factor, postscale_factor
 
 
 def scale(tensor: torch.Tensor, factor: float) -> torch.Tensor:
@@ -56,15 +64,14 @@ def scale(tensor: torch.Tensor, factor: float) -> torch.Tensor:
     return tensor.copy_(tensor.double() * factor)
 
 
-def start_reduction(
-    tensor: torch.Tensor, operator: dist.ReduceOp.RedOpType, prescale_factor: float, postscale_factor: float
-) -> Handle:
+def start_reduction(tensor: torch.Tensor, op: ReduceOp, prescale_factor: float, postscale_factor: float) -> Handle:
     """In place; the output is the tensor."""
-    scale(tensor, prescale_factor)
+    operator, before, after = planned(op, tensor.dtype, prescale_factor, postscale_factor)
+    scale(tensor, before)
     with failing():
         announce(tensor, operator)
         work = dist.all_reduce(tensor, operator, group=job.current().group, async_op=True)
-    return Handle([work], lambda: scale(tensor, postscale_factor))
+    return Handle([work], lambda: scale(tensor, after))
 
 
 def allreduce_async_(
@@ -77,20 +84,14 @@ def allreduce_async_(
 ) -> Handle:
     """Combines the tensors of all ranks in place."""
     with torch.no_grad():
-        whole = _dense(tensor).contiguous()
-        handle = start_reduction(whole, operator_of(op, average), prescale_factor, postscale_factor)
-    return handle.followed_by(lambda _: tensor if tensor.is_contiguous() else _copied(tensor, whole))
+        handle = start_reduction(_dense(tensor), chosen_op(op, average), prescale_factor, postscale_factor)
+    return handle.followed_by(lambda _: tensor)
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_sparse:
         raise ValueError("all-reduces take dense tensors: give tensor.to_dense()")
     return tensor.detach()
-
-
-def _copied(tensor: torch.Tensor, reduced: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return tensor.copy_(reduced)
 
 
 def allreduce_async(
@@ -103,7 +104,7 @@ def allreduce_async(
 ) -> Handle:
     """Combines the tensors of all ranks in a new one."""
     copy = _dense(tensor).clone(memory_format=torch.contiguous_format)
-    return start_reduction(copy, operator_of(op, average), prescale_factor, postscale_factor)
+    return start_reduction(copy, chosen_op(op, average), prescale_factor, postscale_factor)
 
 
 class _AllReduce(torch.autograd.Function):
@@ -178,7 +179,7 @@ def _start_fused(
     tensors: list[torch.Tensor], op: ReduceOp | None, average: bool | None, before: float, after: float
 ) -> Handle:
     flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
-    handle = start_reduction(flat, operator_of(op, average), before, after)
+    handle = start_reduction(flat, chosen_op(op, average), before, after)
     return handle.followed_by(lambda reduced: unpack(reduced, tensors))
 
 
