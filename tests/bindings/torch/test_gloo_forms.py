@@ -65,17 +65,20 @@ def test_several_tensors_of_a_rank_in_an_all_reduce() -> None:
     ranks.run(3, body)
 
 
+def two_of(rank: int) -> list[torch.Tensor]:
+    return [of(2 * rank, 12).view(3, 4), of(2 * rank + 1, 12).view(4, 3).t()]
+
+
 def test_several_tensors_of_a_rank_in_a_broadcast() -> None:
     def body(rank: int, size: int) -> None:
         for root in range(size):
             for root_tensor in range(2):
                 options = dist.BroadcastOptions()
                 options.rootRank, options.rootTensor = root, root_tensor
-                tensors = [of(2 * rank, 12).view(3, 4), of(2 * rank + 1, 12).view(4, 3).t()]
-                values = [tensor.contiguous().view(-1) for tensor in (of(2 * root, 12).view(3, 4), of(2 * root + 1, 12).view(4, 3).t())]
+                tensors = two_of(rank)
                 dist.group.WORLD.broadcast(tensors, options).wait()
                 for tensor in tensors:
-                    check(tensor.contiguous().view(-1), values[root_tensor])
+                    check(tensor.contiguous().view(-1), two_of(root)[root_tensor].reshape(-1))
 
     ranks.run(3, body)
 

@@ -1,7 +1,7 @@
 """Values arrive by index, whatever strides tensors have on each rank: every collective, against a naive result."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -316,7 +316,8 @@ def test_inputs_may_be_expanded() -> None:
 
 def test_outputs_whose_elements_share_memory_are_refused() -> None:
     def body(rank: int, size: int) -> None:
-        for output in (torch.zeros(3).expand(4, 3), torch.zeros(6).unfold(0, 3, 1), torch.zeros(13).as_strided((3, 3), (2, 4))):
+        strided = torch.zeros(13).as_strided((3, 3), (2, 4))
+        for output in (torch.zeros(3).expand(4, 3), torch.zeros(6).unfold(0, 3, 1), strided):
             with pytest.raises(RuntimeError, match="elements of an output tensor share memory"):
                 dist.all_reduce(output)
             with pytest.raises(RuntimeError, match="elements of an output tensor share memory"):
