@@ -78,7 +78,9 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
  * communicator it gets the cause (tuttiSystemError), and the others get tuttiRemoteError. `comm` goes on in either
  * case. A rank that dies or aborts `comm` during the call is the exception: some of the others may then have their new
  * communicator, and the rest get tuttiRemoteError. A new communicator that a rank lacks has failed: its operations
- * return tuttiRemoteError within a second, though one that does not need that rank may succeed first. Errors of `comm` are those of its operations: tuttiMismatch if a rank calls something else. */
+ * return tuttiRemoteError within a second, though one that does not need that rank may succeed first.
+ *
+ * Errors of `comm` are those of its operations: tuttiMismatch if a rank calls something else. */
 TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                           const tuttiConfig_t *config);
 

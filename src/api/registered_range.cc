@@ -28,7 +28,7 @@ Status check_range(const void* buff, std::size_t size, bool has_result, int flag
 // A window is a number in the guise of a pointer, as all handles are.
 template <class Handle>
 tuttiResult_t enter(const char* name, tuttiComm_t comm, void* buff, std::size_t size, int flags, Handle* handle) {
-  return look(comm, [&](Communicator* c) {
+  const auto body = [&](Communicator* c) {
     const auto refused = [&](const Status& status) { return report(status.with_context(name), c); };
     if (Status s = check_range(buff, size, handle != nullptr, flags); !s.is_ok()) return refused(s);
     const Result<int> made =
@@ -36,11 +36,12 @@ tuttiResult_t enter(const char* name, tuttiComm_t comm, void* buff, std::size_t 
     if (!made.is_ok()) return refused(made.status());
     *handle = reinterpret_cast<Handle>(static_cast<std::uintptr_t>(made.value()));
     return tuttiSuccess;
-  });
+  };
+  return look(comm, body, name);
 }
 
 tuttiResult_t remove(const char* name, tuttiComm_t comm, const void* handle) {
-  return look(comm, [&](Communicator* c) {
+  const auto body = [&](Communicator* c) {
     if (handle == nullptr) return tuttiSuccess;
     const std::uint64_t number = number_of(handle);
     const bool possible = number >= kFirstMade && number <= std::numeric_limits<int>::max();
@@ -50,7 +51,8 @@ tuttiResult_t remove(const char* name, tuttiComm_t comm, const void* handle) {
                                                                      "what registration returned",
                                                                      handle));
     return status.is_ok() ? tuttiSuccess : report(status.with_context(name), c);
-  });
+  };
+  return look(comm, body, name);
 }
 
 }  // namespace

@@ -71,6 +71,24 @@ void add_communicators(Calls& calls, Things& t, tuttiComm_t comm) {
   static std::array<char, 256> text{};
   calls["tuttiCommAbort"] = [=] { return tuttiCommAbort(comm); };
   calls["tuttiCommCount"] = [=] { return tuttiCommCount(comm, &number); };
+  calls["tuttiCommCreateGroup"] = [=] {
+    static const int alone = 0;
+    return tuttiCommCreateGroup(comm, 1, 1, &alone, &made, nullptr);
+  };
+  calls["tuttiCommDeregister"] = [=] { return tuttiCommDeregister(comm, nullptr); };
+  calls["tuttiCommGetGroupId"] = [=] {
+    std::uint64_t id = 0;
+    return tuttiCommGetGroupId(comm, &id);
+  };
+  calls["tuttiCommRegister"] = [=] {
+    void* handle = nullptr;
+    return tuttiCommRegister(comm, text.data(), text.size(), &handle);
+  };
+  calls["tuttiCommWindowDeregister"] = [=] { return tuttiCommWindowDeregister(comm, nullptr); };
+  calls["tuttiCommWindowRegister"] = [=] {
+    tuttiWindow_t window = nullptr;
+    return tuttiCommWindowRegister(comm, text.data(), text.size(), &window, TUTTI_WIN_DEFAULT);
+  };
   calls["tuttiCommCuDevice"] = [=] { return tuttiCommCuDevice(comm, &number); };
   calls["tuttiCommDestroy"] = [=] { return tuttiCommDestroy(comm); };
   calls["tuttiCommExplain"] = [=] {
