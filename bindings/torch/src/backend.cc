@@ -442,8 +442,9 @@ WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
     operation.sender = from;
     operation.route = {from, rank_};
     void* const data = operation.write(tensor).data_ptr();
-    operation.call = [data, what = moved(tensor), count = moved(tensor).count(tensor)](
-                         tuttiComm_t comm, void* stream) { return tuttiRecv(data, count, what.type, 0, comm, stream); };
+    operation.call = [data, what = moved(tensor), count = moved(tensor).count(tensor)](tuttiComm_t comm, void* stream) {
+      return tuttiRecv(data, count, what.type, 0, comm, stream);
+    };
     if (tag != 0) {
       operation.receives = receives;
       operation.wanted = {header_of(tensor, tag), data, nullptr};

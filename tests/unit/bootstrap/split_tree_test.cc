@@ -276,7 +276,7 @@ TEST_CASE("the members that have not arrived are named to the members, by their 
   const std::vector<int>& group = job.groups[1];
   const std::size_t late = group.size() / 2;
   job.part(group[late]).sequence = 4;
-  job.part(group.front()).tree->ask({5, 1500, 0, ""});
+  job.part(group.front()).tree->ask({5, 1500, 0, "", ""});
   for (int rank = 0; rank < kRanks; ++rank) {
     INFO("rank " << rank << " of " << colors << " colors");
     CHECK(job.part(rank).answers <= 1);

@@ -326,8 +326,8 @@ int waits_ended_at(int place, int elsewhere, int preferred, std::size_t step_byt
   REQUIRE(wakeup_fd.is_ok());
   const FailureState failure;
   const NothingComes waiting;
-  const Affinity affinity(true);
-  const auto waiter = std::make_unique<Waiter>(wakeup_fd.value(), failure, true, 60'000, true,
+  const Affinity affinity(Moves::kAll);
+  const auto waiter = std::make_unique<Waiter>(wakeup_fd.value(), failure, true, 60'000, Moves::kAll,
                                                PreferredProcessor{preferred, 512 * 1024});
   int there = 0;
   yield_ns = kAlone;

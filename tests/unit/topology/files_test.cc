@@ -206,7 +206,7 @@ TEST_CASE("what a file does not know is what NCCL takes for it") {
 
 TEST_CASE("a file without anything in it is refused as that") {
   const std::string unknown = "<pci busid=\"0000:00:16.0\"/><pci busid=\"0000:00:17.0\"/>";
-  CHECK(error_of(host("\n" + cpu("numaid=\"0\" affinity=\"ff\"", unknown)))
+  CHECK(error_of(host(std::string("\n").append(cpu("numaid=\"0\" affinity=\"ff\"", unknown))))
             .find("file.xml:1: there is nothing in it: no GPU and no network device; 2 PCI devices have no class") ==
         0);
   CHECK(error_of(host(cpu("numaid=\"0\"", ""))).find("there is nothing in it") != std::string::npos);
