@@ -23,8 +23,9 @@
 // A rank that waits for another one asks it, by a connection to its listener: a rank that looks for a parent asks those
 // before it, and the root asks those that are to look for one and of which nothing is heard, as they may have died when
 // nobody was next to them. A rank listens until its leave notice is on its way. So if its host refuses the connection,
-// the rank has died, and all are told. A rank that answers is alive, and is waited for. One that does neither is
-// stopped, or its host is cut off: it counts as dead when the limit for silent hosts has passed. A rank that cannot
+// the rank has died, and all are told; while ranks leave, only if it goes on refusing for seconds, as its leave notice
+// may have been lost. A rank that answers is alive, and is waited for. One that does neither is stopped, or its host is
+// cut off: it counts as dead when the limit for silent hosts has passed. A rank that cannot
 // ask, for want of descriptors or memory, fails its communicators and is no part of the tree any more.
 //
 // Who leaves says so (kBye) and goes on passing frames from each neighbour to the others until it has heard their ends.
@@ -40,6 +41,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <list>
 #include <map>
 #include <memory>
@@ -112,7 +114,8 @@ struct Awaited {
   std::int64_t since_ns = 0;
   std::int64_t not_before_ns = 0;   // it is asked again
   std::int64_t asked_ns = 0;        // since when the dial tries
-  std::int64_t pause_ms = 0;        // after it
+  std::int64_t refused_ns = 0;      // since when its host refuses connections; 0: it does not
+  std::int64_t pause_ms = 0;        // after the dial
   std::unique_ptr<net::Dial> dial;  // while the rank is asked
 };
 
@@ -229,6 +232,7 @@ class SocketTree {
   [[nodiscard]] std::int64_t ask_ns(const Awaited& awaited) const;
   void begin_asking(int rank, Awaited* awaited) const;
   bool is_lost(Awaited* awaited) const;
+  [[nodiscard]] bool counts_as_dead(std::int64_t refused_ns) const;
   [[nodiscard]] std::unique_ptr<net::Dial> dial(int rank, std::uint16_t index) const;
   void say_again();
   void keep_farewell(std::string frame);
@@ -260,6 +264,8 @@ class SocketTree {
   // The thread's own.
   std::list<Neighbour> neighbours_;
   std::int64_t next_look_ns_ = 0;  // for silent hosts
+  // When the last leave notice came. No clock has been at this beginning.
+  std::int64_t last_bye_ns_ = std::numeric_limits<std::int64_t>::min() / 2;
   std::map<CommId, ControlComm*> comms_;
   std::map<CommId, Early> early_;
   std::uint64_t earlies_ = 0;       // how many there have been

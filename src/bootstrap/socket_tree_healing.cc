@@ -23,6 +23,9 @@ constexpr std::int64_t kNextMs = 20;        // before the next is asked as well:
 // A rank whose host refuses connections for so long has died. One that has left is heard of by then: it listens until
 // its leave notice is on its way.
 constexpr std::int64_t kRefusedMs = 300;
+// Soon after a leave notice a rank that refuses may have left as well: the ranks that would pass its notice on left
+// with it. It counts as dead after so long.
+constexpr std::int64_t kLeavingMs = 5000;
 // Before a rank is asked of which nothing is heard: almost all find another parent sooner. The root asks, so that a
 // death costs one connection; the others only if the root does not, which is stopped perhaps.
 constexpr std::int64_t kRootAsksMs = 100;
@@ -115,6 +118,13 @@ void SocketTree::advance_search() {
   ask_more();
 }
 
+// A rank whose host has refused connections since then.
+bool SocketTree::counts_as_dead(std::int64_t refused_ns) const {
+  const std::int64_t now = now_ns();
+  const bool leaving = now < last_bye_ns_ + kLeavingMs * kMs;
+  return now - refused_ns >= (leaving ? kLeavingMs : kRefusedMs) * kMs;
+}
+
 // False if the candidate is asked no longer.
 bool SocketTree::advance(Candidate* candidate) {
   const bool late = now_ns() >= candidate->since_ns + kCandidateMs * kMs;
@@ -132,7 +142,7 @@ bool SocketTree::advance(Candidate* candidate) {
     const auto refused = search_->refused_ns.try_emplace(candidate->rank, now_ns()).first;
     if (!candidate->dial->gone_for(0)) {
       search_->refused_ns.erase(refused);
-    } else if (now_ns() - refused->second >= kRefusedMs * kMs) {
+    } else if (counts_as_dead(refused->second)) {
       const Contact& contact = contacts_.at(candidate->rank);
       on_death({candidate->rank, contact.host, contact.pid}, nullptr);
     }
@@ -294,6 +304,7 @@ void SocketTree::on_bye(int rank, const std::string& frame, Neighbour* from) {
     if (!departing_) part_from(from);
   }
   if (!gone_.insert(rank).second) return;
+  last_bye_ns_ = now_ns();
   flood(frame, from);
   for (const auto& [id, comm] : comms_) comm->hear_bye(rank);
   await_those_below(rank);
@@ -407,11 +418,14 @@ bool SocketTree::is_lost(Awaited* awaited) const {
   };
   if (awaited->dial) {
     awaited->dial->process(set_);
+    const bool refused = awaited->dial->gone_for(kRefusedMs);
+    if (refused && awaited->refused_ns == 0) awaited->refused_ns = now - kRefusedMs * kMs;
     if (awaited->dial->done()) {  // it is alive, and has time to find a parent
       awaited->since_ns = now;
+      awaited->refused_ns = 0;
       awaited->pause_ms = kAskAgainMs;
       pause(kAskAgainMs);
-    } else if (awaited->dial->gone_for(kRefusedMs)) {
+    } else if (refused && counts_as_dead(awaited->refused_ns)) {
       return true;
     } else if (now >= awaited->asked_ns + kAskMs * kMs) {
       pause(awaited->pause_ms);
