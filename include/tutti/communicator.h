@@ -77,8 +77,8 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
  * tuttiInvalidUsage, and all others get tuttiInvalidUsage, which names that rank and why; if one cannot make its
  * communicator it gets the cause (tuttiSystemError), and the others get tuttiRemoteError. `comm` goes on in either
  * case. A rank that dies or aborts `comm` during the call is the exception: some of the others may then have their new
- * communicator, and the rest get tuttiRemoteError. A new communicator that a rank lacks has failed: its operations
- * return tuttiRemoteError within a second, though one that does not need that rank may succeed first.
+ * communicator, and the rest get tuttiRemoteError. The new communicators fail then: within a second their operations
+ * return tuttiRemoteError. An operation that needs only ranks that have the communicator may succeed before that.
  *
  * Errors of `comm` are those of its operations: tuttiMismatch if a rank calls something else. */
 TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
@@ -89,7 +89,7 @@ TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, 
  * the same id, which one of them has drawn (tuttiCommGetGroupId) and told the others. The new communicator shares what
  * one that tuttiCommSplit makes shares, and config means the same.
  *
- * This is no operation of `comm`: any thread may call it, beside operations, and in any order with them; `comm` may have
+ * This call is not an operation of `comm`: any thread may call it, beside operations, and in any order with them; `comm` may have
  * failed. Returns when all members have theirs, or fails after the init timeout (tuttiTimeout names the ranks that have
  * not called it). tuttiCommDestroy and tuttiCommAbort of `comm` wait for it. A rank that is refused for its config tells
  * the others, which get tuttiRemoteError or tuttiInvalidUsage with its reason; one that is refused for `ranks` or `id`
@@ -97,7 +97,7 @@ TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, 
 TUTTI_EXPORT tuttiResult_t tuttiCommCreateGroup(tuttiComm_t comm, uint64_t id, int nranks, const int *ranks,
                                                 tuttiComm_t *newcomm, const tuttiConfig_t *config);
 /* Writes an id for one group of ranks of `comm`, or of communicators that share its connections. No other rank gets the
- * same one. Any thread; waits for nobody. */
+ * same one. Any thread; does not wait for other ranks. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetGroupId(tuttiComm_t comm, uint64_t *id);
 
 /* Waits for queued operations and tells the peers that this rank leaves, and what it has called. What was sent

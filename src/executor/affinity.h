@@ -24,7 +24,7 @@ class Affinity {
   // nothing is done, where there is no other, or where the application has chosen processors for this thread since.
   // What somebody chooses while this runs stays, too, unless it falls between two of its system calls, or is the very
   // mask that this sets for the move (on two processors likely). Linux has no way to set a mask only if it is
-  // unchanged, so this cannot be mended; hence nobody is moved later who has not asked for it.
+  // unchanged. So tutti moves threads after the first second only with TUTTI_AFFINITY=move.
   bool leave_processor() const;
   // The same, to this one.
   bool move_to(int processor) const;

@@ -304,7 +304,7 @@ TEST_CASE("nobody waits for who reads standard error, and what is lost is said",
     log::warn("last");
     const ssize_t n = ::read(ends[0], rest.data(), rest.size());
     const std::string text = rest.substr(0, n > 0 ? static_cast<std::size_t>(n) : 0);
-    return text.find("3 lines before this one were lost") != std::string::npos && text.size() < 9000 &&
+    return text.find("3 earlier log lines were dropped") != std::string::npos && text.size() < 9000 &&
            text.rfind("warn: last\n") == text.size() - 11;
   }));
   for (const int end : ends) ::close(end);
