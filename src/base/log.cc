@@ -126,7 +126,9 @@ void write(Level level, const std::string& line) {
   text += "\n";
   const unsigned before = lost.exchange(0);
   const std::string gap =
-      before == 0 ? "" : fmt::format("{}warn: {} earlier log lines were dropped (standard error was not being read)\n", begin, before);
+      before == 0 ? ""
+                  : fmt::format("{}warn: {} earlier log lines were dropped (standard error was not being read)\n",
+                                begin, before);
   if (gap.size() + text.size() <= most) {
     text.insert(0, gap);
   } else {
