@@ -14,11 +14,13 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "base/service_thread.h"
+#include "base/control_group.h"
 #include "operation.h"
 
 namespace tutti::internal::perf {
@@ -30,7 +32,6 @@ constexpr std::int64_t kIdWaitMs = 60'000;
 // A rank whose peer died learns of it from the library within a second; this is for one that does not.
 constexpr std::int64_t kGraceAfterFailureMs = 20'000;
 constexpr useconds_t kPollIntervalUs = 2000;
-constexpr std::size_t kRankStackBytes = std::size_t{8} << 20;
 
 enum class IdState : int { kMissing = 0, kReady = 1, kFailed = 2 };
 
@@ -52,19 +53,23 @@ int run_and_destroy(tuttiComm_t comm, const RankMain& rank_main) {
   return status.is_ok() || result != 0 ? result : fail(status);
 }
 
-// Runs body(i) on `count` threads; the largest status.
+// Runs body(i) on `count` threads; the largest status. Not threads of the library's kind, which block signals: a rank
+// that writes into a broken pipe gets SIGPIPE.
 int run_threads(int count, const std::function<int(int)>& body) {
   std::vector<int> statuses(static_cast<std::size_t>(count));
-  std::vector<ServiceThread> threads(static_cast<std::size_t>(count));
+  std::vector<std::thread> threads;
   for (int i = 0; i < count; ++i) {
-    const Status started = threads[i].start([&, i] { statuses[i] = body(i); }, kRankStackBytes);
-    if (started.is_ok()) continue;
-    // The ranks that run would wait for this one.
-    const int status = fail(started);
-    std::fflush(nullptr);
-    std::_Exit(status);
+    try {
+      threads.emplace_back([&, i] { statuses[i] = body(i); });
+    } catch (const std::system_error& e) {
+      // The ranks that run would wait for this one.
+      const Status why = Status::system("cannot start a thread", e.code().value());
+      const int status = fail(Status(why.code(), why.message() + thread_advice(e.code().value())));
+      std::fflush(nullptr);
+      std::_Exit(status);
+    }
   }
-  for (ServiceThread& thread : threads) thread.join();
+  for (std::thread& thread : threads) thread.join();
   return *std::max_element(statuses.begin(), statuses.end());
 }
 
