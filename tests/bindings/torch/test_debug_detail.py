@@ -16,6 +16,8 @@ import tutti_torch
 
 # The wrapper waits for all ranks of a group before each operation, whatever the backend is.
 ONE_ORDER_FOR_ALL_GROUPS = (test_groups.test_groups_are_used_in_different_orders,)
+# It makes a group of gloo's beside each of tutti's, which has descriptors and threads.
+TWO_GROUPS_EACH = (test_groups.test_groups_share_connections_and_threads,)
 MODULES = (test_collectives, test_transfers, test_layouts, test_groups)
 
 
@@ -24,7 +26,7 @@ def suite() -> Iterator[object]:
     for module in MODULES:
         for name, test in inspect.getmembers(module, inspect.isfunction):
             wanted = inspect.signature(test).parameters
-            if not name.startswith("test_") or test in ONE_ORDER_FOR_ALL_GROUPS or "monkeypatch" in wanted:
+            if not name.startswith("test_") or test in ONE_ORDER_FOR_ALL_GROUPS + TWO_GROUPS_EACH or "monkeypatch" in wanted:
                 continue
             marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
             arguments = {mark.args[0]: mark.args[1][-1] for mark in marks}

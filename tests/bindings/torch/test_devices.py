@@ -384,6 +384,7 @@ def test_what_is_on_its_way_ends_with_the_group(each: Callable[..., list[Any]]) 
         standin.set_device(rank % 2)
         own = on(rank, [1.0] * 10)
         dist.all_reduce(own)
+        own.cpu()  # a rank that had not called it yet would be refused
         if rank == 0:
             began = time.monotonic()
             work = dist.all_reduce(own, async_op=True)
