@@ -89,11 +89,13 @@ TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, 
  * the same id, which one of them has drawn (tuttiCommGetGroupId) and told the others. The new communicator shares what
  * one that tuttiCommSplit makes shares, and config means the same.
  *
- * This call is not an operation of `comm`: any thread may call it, beside operations, and in any order with them; `comm` may have
- * failed. Returns when all members have theirs, or fails after the init timeout (tuttiTimeout names the ranks that have
- * not called it). tuttiCommDestroy and tuttiCommAbort of `comm` wait for it. A rank that is refused for its config tells
- * the others, which get tuttiRemoteError or tuttiInvalidUsage with its reason; one that is refused for `ranks` or `id`
- * (tuttiInvalidArgument) cannot tell. *newcomm is written on success alone. */
+ * This call is not an operation of `comm`: any thread may call it, beside operations, and in any order with them; `comm`
+ * may have failed. Returns when all members have theirs, or fails after the init timeout: tuttiTimeout names the ranks
+ * that have not called it. Errors number ranks as the group does. tuttiCommDestroy and tuttiCommAbort of `comm` wait for
+ * this call, so pass a short init timeout if members may be missing. An id serves one group; tuttiInvalidUsage while
+ * another communicator has it. A rank that is refused for its config tells the others, which get tuttiRemoteError or
+ * tuttiInvalidUsage with its reason; one that is refused for `ranks` or `id` (tuttiInvalidArgument) cannot tell.
+ * *newcomm is written on success alone. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCreateGroup(tuttiComm_t comm, uint64_t id, int nranks, const int *ranks,
                                                 tuttiComm_t *newcomm, const tuttiConfig_t *config);
 /* Writes an id for one group of ranks of `comm`, or of communicators that share its connections. No other rank gets the

@@ -34,7 +34,8 @@ TUTTI_EXPORT tuttiResult_t tuttiTypeDestroy(tuttiDataType_t datatype, tuttiComm_
  * of the library's, with a stack of 2 MiB. It runs in the floating-point mode (rounding, denormals) of the thread that
  * has made the call. It must be associative and touch nothing else of these vectors. It must not call this library:
  * every function but tuttiGetVersion, tuttiGetErrorString and tuttiGetLastError returns tuttiInvalidUsage there and
- * changes nothing. A C++ exception that it throws fails the communicator. */
+ * changes nothing. A C++ exception that it throws fails the communicator. It must not leave by longjmp, nor end its
+ * thread. */
 typedef void (*tuttiRedOpFunction_t)(const void *in, void *inout, size_t count, tuttiDataType_t datatype,
                                      void *context);
 

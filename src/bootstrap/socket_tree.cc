@@ -60,7 +60,7 @@ Status SocketTree::enlist(ControlComm* comm) {
   const MutexLock lock(mutex_);
   if (closed_) return Status::invalid_usage("a communicator that has ended cannot be split");
   if (!ids_.insert(comm->id()).second) {
-    return Status::internal(fmt::format("two communicators of the job have the id {}", comm->id()));
+    return Status::invalid_usage(fmt::format("another communicator of the job has the id {}", comm->id()));
   }
   arriving_.emplace(comm->id(), comm);
   return {};

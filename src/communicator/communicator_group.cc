@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/float_mode.h"
 #include "communicator/communicator.h"
 #include "communicator/queue_task.h"
 #include "net/frame.h"
@@ -19,10 +20,11 @@ Result<std::unique_ptr<Communicator>> Communicator::make_group(const GroupWish& 
   if (made.is_ok()) return child;
   // Leaving alone would not tell the others why.
   child->tell_peers(made);
-  return made;
+  return wish.refused.is_ok() ? made.with_context("with the group's numbers of ranks") : made;
 }
 
 Status Communicator::set_up_group(const Communicator& parent, const GroupWish& wish) {
+  const InFloatMode standard;  // what ranks derive from costs must not depend on it
   SplitGroup group;
   group.id = wish.id;
   group.members = wish.members;
@@ -47,6 +49,7 @@ Result<std::vector<std::string>> Communicator::exchange_settings(const GroupWish
                                                                  Deadline deadline) {
   if (tree_ == nullptr) return std::vector<std::string>{own};
   net::Packer packer;
+  packer.number(static_cast<std::uint32_t>(wish.members.size()));  // a list may be the beginning of a longer one
   for (const int member : wish.members) packer.number(static_cast<std::uint32_t>(member));
   const std::string members = packer.bytes();
   auto all = tree_->all_gather(members + own, deadline);

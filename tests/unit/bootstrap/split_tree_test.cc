@@ -382,7 +382,7 @@ TEST_CASE("a split of wrong members is refused") {
   CHECK(tree.split(70, {0, 1}).status().code() == Code::kInternalError);
   CHECK(tree.split(71, {2, 2}).status().code() == Code::kInternalError);
   CHECK(tree.split(72, {2, kRanks}).status().code() == Code::kInternalError);
-  CHECK(tree.split(3, {2, 1}).status().code() == Code::kInternalError);  // which it has
+  CHECK(tree.split(3, {2, 1}).status().code() == Code::kInvalidUsage);  // which it has
   Result<std::unique_ptr<ControlTree>> alone = tree.split(74, {2});
   REQUIRE(alone.is_ok());
   CHECK(*alone == nullptr);
