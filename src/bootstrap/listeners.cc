@@ -11,7 +11,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/hex.h"
 #include "base/log.h"
 #include "net/address.h"
 #include "net/auth.h"
@@ -26,12 +25,6 @@ constexpr std::size_t kMostShared = 2;
 // Between two looks of a thread for which there was no descriptor to wake it by.
 constexpr int kBlindMs = 5;
 constexpr const char* kUsualFolder = "/tmp";
-
-Result<std::string> random_name() {
-  std::uint8_t bytes[12];
-  if (Status s = net::random_bytes(bytes, sizeof bytes); !s.is_ok()) return s;
-  return "tutti-" + to_hex(bytes);
-}
 
 // By which another name of the file, or none, does not matter.
 std::string path_of(const UniqueFd& fd) {
@@ -79,7 +72,7 @@ Status Listeners::open(const Settings& settings, bool allow_unix, bool allow_tcp
 }
 
 Status Listeners::open_unix(PeerInfo* info) {
-  Result<std::string> name = random_name();
+  Result<std::string> name = random_socket_name();
   if (!name.is_ok()) return name.status();
   Result<UniqueFd> listener = net::listen_unix(net::Address::unix_abstract(*name));
   if (!listener.is_ok()) return listener.status();
@@ -105,7 +98,7 @@ Status Listeners::open_tcp(const Settings& settings, const std::string& best, Pe
 }
 
 Status Listeners::listen_on_path(PeerInfo* info) {
-  Result<std::string> name = random_name();
+  Result<std::string> name = random_socket_name();
   if (!name.is_ok()) return name.status();
   Status first;
   for (const std::string& folder : {environment_variable("TMPDIR").value_or(kUsualFolder), std::string(kUsualFolder)}) {

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <string_view>
 
 #include "base/fork.h"
+#include "base/hex.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "net/auth.h"
@@ -16,6 +18,8 @@ namespace tutti::internal {
 namespace {
 
 constexpr std::size_t kMaxAddresses = 64;
+constexpr std::string_view kSocketPrefix = "tutti-";
+constexpr std::size_t kSocketDigits = 24;
 
 // The kernel's boot id as 16 bytes; zeros (which match nobody, see same_machine) if it has none.
 std::array<std::uint8_t, 16> read_boot_id() {
@@ -32,6 +36,15 @@ std::array<std::uint8_t, 16> read_boot_id() {
     ++digits;
   }
   return id;
+}
+
+// Ranks open and remove the file that a peer names, so only names that random_socket_name() makes are accepted.
+bool names_socket(const std::string& path) {
+  const auto slash = path.rfind('/');
+  if (slash == std::string::npos || path.front() != '/' || path.find('\0') != std::string::npos) return false;
+  const std::string_view name = std::string_view(path).substr(slash + 1);
+  return name.size() == kSocketPrefix.size() + kSocketDigits && name.starts_with(kSocketPrefix) &&
+         name.find_first_not_of("0123456789abcdef", kSocketPrefix.size()) == std::string_view::npos;
 }
 
 // Made when the library is loaded, and never destroyed.
@@ -63,6 +76,12 @@ Result<PeerInfo> PeerInfo::local(int rank) {
   if (::stat("/proc/self/ns/net", &ns) == 0) info.network_namespace = ns.st_ino;
   info.hostname = host_name();
   return info;
+}
+
+Result<std::string> random_socket_name() {
+  std::uint8_t bytes[kSocketDigits / 2];
+  if (Status s = net::random_bytes(bytes, sizeof bytes); !s.is_ok()) return s;
+  return std::string(kSocketPrefix) + to_hex(bytes);
 }
 
 std::string host_name() {
@@ -102,6 +121,8 @@ Result<PeerInfo> PeerInfo::parse(const std::string& bytes) {
   info.settings = unpacker.text();
   if (!unpacker.complete() || count > kMaxAddresses)
     return Status::remote("protocol error: a peer's description cannot be read");
+  if (!info.unix_path.empty() && !names_socket(info.unix_path))
+    return Status::remote("protocol error: a peer's description names a file that is not a socket of tutti");
   return info;
 }
 

@@ -1,6 +1,6 @@
 // What ranks know of each other, and what it takes to connect to one.
 //
-// Threads: PeerInfo::local(), host_name() and process_token() any; the rest are values.
+// Threads: PeerInfo::local(), host_name(), random_socket_name() and process_token() any; the rest are values.
 #pragma once
 
 #include <array>
@@ -31,6 +31,9 @@ struct PeerInfo {
   [[nodiscard]] std::string serialize() const;
   static Result<PeerInfo> parse(const std::string& bytes);
 };
+
+// Of a Unix socket. parse() refuses a unix_path that ends in any other name.
+Result<std::string> random_socket_name();
 
 // For messages; "?" if the kernel tells none.
 std::string host_name();

@@ -2,13 +2,13 @@
 // path of those that it will dial, while all join. The files are gone when that is over, also if a rank has died
 // meanwhile.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "communicator/communicator.h"
+#include "net/socket.h"
 
 namespace tutti::internal {
 namespace {
@@ -54,7 +54,7 @@ Result<std::vector<PeerInfo>> Communicator::meet_across_namespaces(std::vector<P
   connector_->remove_path();
   if (all_have.is_ok()) return peers;
   for (const PeerInfo& peer : *peers) {
-    if (are_apart(*self, peer) && !peer.unix_path.empty()) (void)::unlink(peer.unix_path.c_str());
+    if (are_apart(*self, peer) && !peer.unix_path.empty()) net::remove_own_socket(peer.unix_path);
   }
   return all_have.status();
 }

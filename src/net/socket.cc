@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -125,6 +126,12 @@ Result<UniqueFd> listen_unix(const Address& address) {
   if (by_path && ::chmod(address.text().c_str(), 0600) != 0) return Status::system("chmod " + address.text(), errno);
   if (::listen(fd->get(), kBacklog) != 0) return Status::system("listen " + address.text(), errno);
   return fd;
+}
+
+void remove_own_socket(const std::string& path) {
+  struct stat file {};
+  if (::lstat(path.c_str(), &file) != 0 || !S_ISSOCK(file.st_mode) || file.st_uid != ::geteuid()) return;
+  ::unlink(path.c_str());
 }
 
 Result<Address> local_address(int fd) {

@@ -23,6 +23,8 @@ namespace tutti::internal::net {
 Result<UniqueFd> listen_tcp(int port_low, int port_high, const char* setting = "TUTTI_PORT_RANGE=low-high");
 // Listens on a Unix address. A socket by path gets mode 0600; the caller removes the file.
 Result<UniqueFd> listen_unix(const Address& address);
+// Removes the file of a socket if the path, which a peer may have named, leads to one of this process's user.
+void remove_own_socket(const std::string& path);
 
 // The address that a socket is bound to. Here and below IPv4 is IPv4, also where the listener serves IPv6 as well.
 Result<Address> local_address(int fd);

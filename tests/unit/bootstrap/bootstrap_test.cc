@@ -423,7 +423,7 @@ TEST_CASE("a peer's description survives its encoding, and damage is seen") {
   REQUIRE(info.is_ok());
   info->tcp_addresses = {"1.2.3.4:5", "[::1]:6"};
   info->unix_address = "name";
-  info->unix_path = "/tmp/name";
+  info->unix_path = "/tmp/" + random_socket_name().value();
   info->settings = std::string("\0a\n", 3);
   const std::string bytes = info->serialize();
   Result<PeerInfo> back = PeerInfo::parse(bytes);
@@ -433,4 +433,26 @@ TEST_CASE("a peer's description survives its encoding, and damage is seen") {
   CHECK(back->settings == info->settings);
   CHECK(back->tcp_addresses == info->tcp_addresses);
   for (std::size_t size = 0; size < bytes.size(); ++size) CHECK_FALSE(PeerInfo::parse(bytes.substr(0, size)).is_ok());
+}
+
+TEST_CASE("a peer's description is refused if it names a file that is not a socket of tutti") {
+  Result<PeerInfo> info = PeerInfo::local(0);
+  REQUIRE(info.is_ok());
+  const std::string name = random_socket_name().value();
+  const auto accepted = [&](std::string path) {
+    info->unix_path = std::move(path);
+    return PeerInfo::parse(info->serialize()).is_ok();
+  };
+  CHECK(accepted(""));
+  CHECK(accepted("/" + name));
+  CHECK(accepted("/a folder/of tests/" + name));
+  CHECK_FALSE(accepted("/home/user/data"));
+  CHECK_FALSE(accepted(name));
+  CHECK_FALSE(accepted("folder/" + name));
+  CHECK_FALSE(accepted("/tmp/" + name + "/data"));
+  CHECK_FALSE(accepted("/tmp/" + name + "/"));
+  CHECK_FALSE(accepted("/tmp/" + name + "0"));
+  CHECK_FALSE(accepted("/tmp/" + name.substr(0, name.size() - 1)));
+  CHECK_FALSE(accepted("/tmp/" + name.substr(0, name.size() - 1) + "G"));
+  CHECK_FALSE(accepted(std::string("/etc/passwd\0/", 13) + name));
 }

@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "catch_compat.h"
@@ -74,4 +77,23 @@ TEST_CASE("frames that are too long, cut short or late are errors") {
   CHECK(recv_frame(cut.b.get(), 99, Deadline::after_ms(20)).status().code() == Code::kTimeout);
   cut.a.reset();
   CHECK(recv_frame(cut.b.get(), 99, soon()).status().code() == Code::kRemoteError);
+}
+
+TEST_CASE("a socket's file is removed, and no other file") {
+  char folder[] = "/tmp/tutti_socket_XXXXXX";
+  REQUIRE(::mkdtemp(folder) != nullptr);
+  const std::string socket = std::string(folder) + "/socket";
+  const std::string file = std::string(folder) + "/file";
+  const std::string link = std::string(folder) + "/link";
+  const UniqueFd listener = listen_unix(Address::unix_path(socket).value()).value();
+  const UniqueFd made(::open(file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  REQUIRE(made.valid());
+  REQUIRE(::symlink(socket.c_str(), link.c_str()) == 0);
+  remove_own_socket(file);
+  remove_own_socket(link);
+  CHECK(::unlink(file.c_str()) == 0);  // were still there
+  CHECK(::unlink(link.c_str()) == 0);
+  remove_own_socket(socket);
+  CHECK(::access(socket.c_str(), F_OK) != 0);
+  CHECK(::rmdir(folder) == 0);
 }
