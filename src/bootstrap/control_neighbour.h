@@ -11,6 +11,7 @@
 
 #include "base/unique_fd.h"
 #include "net/frame.h"
+#include "net/socket.h"
 
 namespace tutti::internal {
 
@@ -25,6 +26,7 @@ struct TreeNeighbour {
   // What it has said before there was a tree to hear it.
   net::FrameReader reader{kMaxFrameBytes};
   std::deque<std::string> heard{};
+  std::size_t heard_bytes = 0;
 };
 
 namespace control {
@@ -38,6 +40,11 @@ struct Neighbour {
         socket(std::move(from.socket)),
         reader(std::move(from.reader)),
         heard(std::move(from.heard)) {}
+  // What is still on its way must not keep the closed socket in the kernel for days.
+  void close() {
+    if (socket.valid()) net::limit_lost_bytes(socket.get());
+    socket.reset();
+  }
   int rank;
   bool is_parent;
   std::string host;

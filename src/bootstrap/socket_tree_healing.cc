@@ -231,7 +231,7 @@ void SocketTree::attach(Candidate candidate) {
   const Contact& contact = contacts_.at(candidate.rank);
   net::watch_silence(candidate.socket.get(), silence_ms_);
   for (Neighbour& neighbour : neighbours_) {
-    if (neighbour.is_parent && !neighbour.parting) neighbour.socket.reset();
+    if (neighbour.is_parent && !neighbour.parting) neighbour.close();
   }
   neighbours_.emplace_back(TreeNeighbour{contact.rank, true, contact.host, contact.pid, std::move(candidate.socket)});
   search_.reset();
@@ -267,7 +267,7 @@ void SocketTree::take_in() {
     if (connection.peer.index == kAsks) continue;
     if (rank <= rank_ || contact == contacts_.end() || !is_there(rank)) continue;
     for (Neighbour& neighbour : neighbours_) {
-      if (neighbour.rank == rank) neighbour.socket.reset();  // which it has given up
+      if (neighbour.rank == rank) neighbour.close();  // which it has given up
     }
     forget_owing(rank);
     net::watch_silence(connection.socket.get(), silence_ms_);

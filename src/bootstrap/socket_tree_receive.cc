@@ -199,7 +199,7 @@ void SocketTree::on_damage(const Neighbour& from, CommId comm) {
 // The connection has ended. If the neighbour has said so before, that is as it should be.
 void SocketTree::on_ended(Neighbour* neighbour) {
   if (!neighbour->ended || !neighbour->socket.valid()) return;
-  neighbour->socket.reset();
+  neighbour->close();
   neighbour->writer = net::FrameWriter();
   forget_owing(neighbour->rank);
   // One that has not taken this rank for its parent may have found another by now. If it has died, it is missed.
@@ -233,7 +233,7 @@ void SocketTree::stand_aside(const Status& why) {
   acceptor_.reset();
   awaited_.clear();
   for (const auto& [id, comm] : comms_) comm->fail_here(broken_);
-  for (Neighbour& neighbour : neighbours_) neighbour.socket.reset();
+  for (Neighbour& neighbour : neighbours_) neighbour.close();
 }
 
 }  // namespace tutti::internal::control

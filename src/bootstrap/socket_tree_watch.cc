@@ -49,7 +49,7 @@ void SocketTree::attempt(const std::function<void()>& speak) noexcept {
   acceptor_.reset();
   awaited_.clear();
   for (const auto& [id, comm] : comms_) comm->fail_here(s);
-  for (Neighbour& neighbour : neighbours_) neighbour.socket.reset();
+  for (Neighbour& neighbour : neighbours_) neighbour.close();
   signal();  // whoever wants to leave may have asked for that already
 }
 
@@ -183,7 +183,7 @@ bool SocketTree::close() {
 }
 
 void SocketTree::dismiss_all() {
-  for (Neighbour& neighbour : neighbours_) neighbour.socket.reset();
+  for (Neighbour& neighbour : neighbours_) neighbour.close();
   acceptor_.reset();
   const MutexLock lock(mutex_);
   closed_ = true;

@@ -210,6 +210,11 @@ void end_silence_watch(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, kLongestRto, &kUsualMs, sizeof kUsualMs);
 }
 
+void limit_lost_bytes(int fd) {
+  constexpr unsigned kLostMs = 3'600'000;  // longer than the kernel waits for room after the close
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kLostMs, sizeof kLostMs);
+}
+
 bool is_silent(int fd, std::int64_t limit_ms) {
   tcp_info info{};
   socklen_t size = sizeof info;

@@ -51,6 +51,9 @@ void watch_silence(int fd, std::int64_t limit_ms);
 // Before one is closed while its last bytes may be on their way: the kernel gives up such bytes when it has waited for
 // an acknowledgement, or for room, as long as it ever does between two tries.
 void end_silence_watch(int fd);
+// Immediately before a watched socket is closed: the kernel gives up what is not acknowledged after an hour. Otherwise
+// it keeps the closed socket for 12 days if the peer's host is gone. Not earlier: a peer that is stopped may read late.
+void limit_lost_bytes(int fd);
 // TCP sockets, after watch_silence(): whether the peer's kernel has acknowledged nothing for `limit_ms`, although it
 // was asked several times. A stopped process, or one that does not read, is not silent: its kernel acknowledges.
 bool is_silent(int fd, std::int64_t limit_ms);

@@ -54,6 +54,13 @@ class TcpLink final : public PlainLink {
         send_(raw(streams_), options, make_traits()),
         recv_(raw(streams_), options, make_traits()) {}
 
+  // What a connection that has failed still holds may never be acknowledged.
+  ~TcpLink() override {
+    for (const UniqueFd& stream : streams_) net::limit_lost_bytes(stream.get());
+  }
+  TcpLink(const TcpLink&) = delete;
+  TcpLink& operator=(const TcpLink&) = delete;
+
   SendLane& send() override { return send_; }
   RecvLane& recv() override { return recv_; }
 

@@ -1,6 +1,8 @@
 #include "net/socket.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -96,4 +98,24 @@ TEST_CASE("a socket's file is removed, and no other file") {
   remove_own_socket(socket);
   CHECK(::access(socket.c_str(), F_OK) != 0);
   CHECK(::rmdir(folder) == 0);
+}
+
+TEST_CASE("a TCP connection that is about to be closed gives lost bytes up in an hour") {
+  const UniqueFd listener = listen_tcp(0, 0).value();
+  const std::string own = "127.0.0.1:" + std::to_string(local_address(listener.get())->port());
+  const UniqueFd fd = start_connect(parse_address(own).value()).value();
+  const auto limit_ms = [&] {
+    unsigned ms = 0;
+    socklen_t size = sizeof ms;
+    REQUIRE(::getsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &size) == 0);
+    return ms;
+  };
+  // A stopped process that does not read is waited for.
+  watch_silence(fd.get(), 1000);
+  CHECK(limit_ms() > 7 * 24 * 3600 * 1000U);
+  end_silence_watch(fd.get());
+  CHECK(limit_ms() > 7 * 24 * 3600 * 1000U);
+  limit_lost_bytes(fd.get());
+  CHECK(limit_ms() > 0);
+  CHECK(limit_ms() <= 3'600'000);
 }
