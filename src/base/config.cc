@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <climits>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -147,7 +148,8 @@ constexpr std::array<SettingEntry, 19> kSettings = {{
 
 std::int64_t silence_limit_ms(const Settings& settings) {
   if (settings.network_timeout_ms > 0) return settings.network_timeout_ms;
-  return std::max(settings.timeout_ms, settings.init_timeout_ms);
+  const bool waits_for_ever = settings.timeout_ms >= INT_MAX;
+  return waits_for_ever ? settings.init_timeout_ms : std::max(settings.timeout_ms, settings.init_timeout_ms);
 }
 
 std::optional<std::string> environment_variable(const char* name) {

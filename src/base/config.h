@@ -51,7 +51,7 @@ struct Settings {
 };
 
 // A host that acknowledges nothing for so long counts as gone: TUTTI_NETWORK_TIMEOUT_MS, by default the longer one of
-// the two timeouts, so that no outage that an operation survives ends the job.
+// the two timeouts, so that no outage that an operation survives ends the job. A timeout of INT_MAX does not count.
 [[nodiscard]] std::int64_t silence_limit_ms(const Settings& settings);
 
 // Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable. The first

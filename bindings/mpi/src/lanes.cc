@@ -192,7 +192,8 @@ Attempt join(const Asking& asking) {
   attempt.result = static_cast<tuttiResult_t>(message.result);
   attempt.why = message.why;
   if (attempt.result != tuttiSuccess) return attempt;
-  // MPI programs wait as long as it takes, for a rank that writes its results; one that dies is noticed anyway.
+  // MPI programs wait as long as it takes, for a rank that writes its results. The end of a process is noticed all the
+  // same, and a host that is gone after the init timeout, as an operation's timeout of INT_MAX does not count for that.
   tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER;
   if (!config().has_timeout) settings.timeout_ms = INT_MAX;
   const Inside inside;

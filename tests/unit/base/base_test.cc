@@ -195,6 +195,21 @@ TEST_CASE("other libraries' names of what tutti has are understood") {
   CHECK_FALSE(is_variable("TUTTI_SOCKET_IFNAME"));
 }
 
+TEST_CASE("a host counts as gone after a finite time, also if operations wait without limit") {
+  Settings settings;
+  settings.timeout_ms = 7'000'000;
+  settings.init_timeout_ms = 60'000;
+  CHECK(silence_limit_ms(settings) == 7'000'000);
+  settings.timeout_ms = 5;
+  CHECK(silence_limit_ms(settings) == 60'000);
+  settings.timeout_ms = INT_MAX;
+  CHECK(silence_limit_ms(settings) == 60'000);
+  settings.timeout_ms = std::int64_t{1} << 40;
+  CHECK(silence_limit_ms(settings) == 60'000);
+  settings.network_timeout_ms = 3000;
+  CHECK(silence_limit_ms(settings) == 3000);
+}
+
 TEST_CASE("the defaults that are said of variables are those of the settings") {
   const Settings defaults;
   int settings = 0;
