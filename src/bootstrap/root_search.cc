@@ -29,6 +29,7 @@ class RootSearch {
   Result<UniqueFd> run();
 
  private:
+  [[nodiscard]] bool looks_up() const { return !place_.host.empty() && !(dial_ && dial_->proven()); }
   void look_up();
   void dial(std::vector<net::Address> addresses);
   [[nodiscard]] Status hopeless() const;
@@ -56,7 +57,7 @@ void RootSearch::dial(std::vector<net::Address> addresses) {
 // that time is left to dialling.
 void RootSearch::look_up() {
   const std::int64_t begin_ns = now_ns();
-  if (place_.host.empty() || begin_ns < look_up_ns_ || (dial_ && dial_->proven())) return;
+  if (!looks_up() || begin_ns < look_up_ns_) return;
   Result<std::vector<net::Address>> found = place_.resolve(place_.host, 0);
   look_up_ns_ = now_ns() + std::max(pause_ms_ * kMs, 2 * (now_ns() - begin_ns));
   pause_ms_ = std::min(pause_ms_ * 2, kLongestLookUpMs);
@@ -66,7 +67,8 @@ void RootSearch::look_up() {
   for (const std::uint16_t port : place_.ports) {
     for (const net::Address& address : *found) all.push_back(address.with_port(port));
   }
-  if (all != addresses_) dial(std::move(all));
+  // Name servers answer in another order each time, for which no dial starts again.
+  if (!std::is_permutation(all.begin(), all.end(), addresses_.begin(), addresses_.end())) dial(std::move(all));
 }
 
 std::string RootSearch::trouble() const {
@@ -115,7 +117,7 @@ Result<UniqueFd> RootSearch::run() {
     });
     set.clear(1000);
     set.wake_at(member_.deadline);
-    if (!place_.host.empty()) {
+    if (looks_up()) {
       set.wake_at(Deadline::after_ms(std::max<std::int64_t>(0, look_up_ns_ - now_ns()) / kMs + 1));
     }
     if (dial_) dial_->prepare(&set);
