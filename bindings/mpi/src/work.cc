@@ -99,15 +99,14 @@ void Work::move_later(const std::byte* from, std::byte* to, std::size_t bytes) {
 int Work::unpack_part(const Later& later) {
   const Block& block = later.block;
   const std::byte* from = later.from;
-  Scratch whole(block.bytes());
   if (later.bytes > block.bytes()) {
     truncated_ = true;
-  } else {
-    pack_into(whole.data(), block);
-    if (later.bytes > 0) std::memcpy(whole.data(), from, later.bytes);
-    from = whole.data();
+    return unpack(from, block.address, block.count, block.type, block.layout, communicator_.handle);
   }
-  return unpack(from, block.address, block.count, block.type, block.layout, communicator_.handle);
+  Scratch whole(block.bytes());
+  pack_into(whole.data(), block);
+  if (later.bytes > 0) std::memcpy(whole.data(), from, later.bytes);
+  return unpack(whole.data(), block.address, block.count, block.type, block.layout, communicator_.handle);
 }
 
 int Work::finish() {
