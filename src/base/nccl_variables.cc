@@ -21,7 +21,6 @@ constexpr auto kCounterparts = std::to_array<Counterpart>({
     {"NCCL_ALGO", "TUTTI_ALGORITHM"},
     {"NCCL_COMM_ID", "TUTTI_ROOT"},
     {"NCCL_DEBUG", "TUTTI_LOG"},
-    {"NCCL_HOSTID", "TUTTI_TRANSPORTS"},
     {"NCCL_IB_DISABLE", "TUTTI_TRANSPORTS"},
     {"NCCL_IB_GID_INDEX", "TUTTI_VERBS"},
     {"NCCL_IB_HCA", "TUTTI_VERBS"},
