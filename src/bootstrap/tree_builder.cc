@@ -23,6 +23,10 @@ constexpr std::int64_t kLastWordMs = 1000;  // it is there already: microseconds
 // A parent that can run at all answers in milliseconds.
 constexpr std::int64_t kParentsWordMs = 5000;
 constexpr const char* kTimedOut = "timed out while connecting the control tree: ";  // and on whom this rank waits
+// What a neighbour may say before this rank's part of the tree stands: of every rank some announcements of a few
+// hundred bytes, and the longest texts.
+constexpr std::size_t kEarlyBytes = std::size_t{64} << 20;
+constexpr std::size_t kEarlyBytesPerRank = std::size_t{16} << 10;
 constexpr int kFramesPerRound = 256;  // of one neighbour, before the others are looked at
 
 // The connection to the root service between the placement and the moment at which this rank's part of the tree
@@ -109,7 +113,9 @@ class TreeBuilder {
   Status dial_parent();
   Status meet_parent(const net::PollSet& set);
   void prepare(net::PollSet* set);
-  static bool read_from(TreeNeighbour* neighbour);
+  [[nodiscard]] std::size_t most_early_bytes() const;
+  bool read_from(TreeNeighbour* neighbour) const;
+  [[nodiscard]] Status judge(const TreeNeighbour& neighbour) const;
   Status process(const net::PollSet& set);
   void keep_parent();
   Status place(net::Authenticated connection);
@@ -187,21 +193,37 @@ void TreeBuilder::prepare(net::PollSet* set) {
   for (const TreeNeighbour& neighbour : neighbours_) entries_.push_back(set->add(neighbour.socket.get(), POLLIN));
 }
 
+std::size_t TreeBuilder::most_early_bytes() const {
+  return kEarlyBytes + kEarlyBytesPerRank * static_cast<std::size_t>(member_.ranks);
+}
+
 // What a neighbour says already is the tree's to hear, but is read at once: one that says much must not have to wait
 // for this rank, nor it for room in the connection. False: it is gone.
-bool TreeBuilder::read_from(TreeNeighbour* neighbour) {
-  for (int frames = 0; frames < kFramesPerRound; ++frames) {
+bool TreeBuilder::read_from(TreeNeighbour* neighbour) const {
+  for (int frames = 0; frames < kFramesPerRound && neighbour->heard_bytes <= most_early_bytes(); ++frames) {
     Result<net::FrameReader::Progress> progress = neighbour->reader.read(neighbour->socket.get());
     if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) return false;
     if (*progress == net::FrameReader::Progress::kBlocked) return true;
     neighbour->heard.push_back(neighbour->reader.take());
+    neighbour->heard_bytes += neighbour->heard.back().size() + sizeof(std::string);
   }
   return true;
 }
 
+Status TreeBuilder::judge(const TreeNeighbour& neighbour) const {
+  const std::size_t most = most_early_bytes();
+  if (neighbour.heard_bytes <= most) return {};
+  return Status::remote(
+      fmt::format("protocol error: {} sent {} bytes before the control tree was connected, and at most {} are kept",
+                  describe_rank(neighbour.rank, neighbour.host, neighbour.pid), neighbour.heard_bytes, most));
+}
+
 Status TreeBuilder::process(const net::PollSet& set) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (set.ready(entries_[i]) == 0 || read_from(&neighbours_[i])) continue;
+    if (set.ready(entries_[i]) == 0) continue;
+    const bool there = read_from(&neighbours_[i]);
+    if (Status s = judge(neighbours_[i]); !s.is_ok()) return s;
+    if (there) continue;
     neighbour_gone_ = true;
     const TreeNeighbour& gone = neighbours_[i];
     return Status::remote(describe_rank(gone.rank, gone.host, gone.pid) + " is gone");

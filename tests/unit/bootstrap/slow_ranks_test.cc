@@ -137,3 +137,42 @@ TEST_CASE("a rank that is stopped while much is sent to it is waited for", "[for
   CHECK(stopped.wait() == 0);
   ::munmap(memory, sizeof(Shared));
 }
+
+// Ranks 1 and 2 join by hand: rank 2 never connects to rank 0, and rank 1 sends it announcements without end.
+TEST_CASE("init names a rank that sends too much before the control tree is connected") {
+  constexpr int kRanks = 3;
+  Result<UniqueIdBytes> id = create_unique_id(loopback());
+  REQUIRE(id.is_ok());
+  const RootContact contact = decode_unique_id(*id).value();
+  std::vector<Status> statuses(kRanks);
+  on_threads(kRanks, [&](int rank) {
+    if (rank == 0) {
+      Job job;
+      statuses[0] = join_soon(*id, 0, kRanks, &job);
+      return;
+    }
+    Status& status = statuses[static_cast<std::size_t>(rank)];
+    const UniqueFd root = connect_to(contact.addresses, contact.secret, {net::Purpose::kRoot, rank, 0, 1}, -1);
+    const Registration registration = registration_of(rank, kRanks, kInitMs, {"127.0.0.1:9"});
+    status = net::send_frame(root.get(), registration.serialize(), init_deadline());
+    const std::string answer = net::recv_frame(root.get(), kMaxPlacementBytes, init_deadline()).value();
+    if (rank == 1) {
+      const Placement placement = Placement::parse(answer).value();
+      std::vector<net::Address> parent;
+      for (const std::string& text : placement.parent_addresses) parent.push_back(net::parse_address(text).value());
+      const Secret session = session_secret(contact.secret, placement.nonce).value();
+      const UniqueFd up = connect_to(parent, session, {net::Purpose::kTree, rank, 0, 1}, 0);
+      const std::string much(std::size_t{1} << 20, 'x');
+      for (int sent_mib = 0; sent_mib < 400; ++sent_mib) {
+        if (!net::send_frame(up.get(), much, init_deadline()).is_ok()) break;
+      }
+    }
+    (void)net::recv_frame(root.get(), kMaxPlacementBytes, init_deadline());  // until rank 0 has failed
+  });
+  CHECK(statuses[0].code() == Code::kRemoteError);
+  CHECK(statuses[0].message().find("rank 1 ") != std::string::npos);
+  CHECK(statuses[0].message().find("before the control tree was connected") != std::string::npos);
+  const std::size_t at = statuses[0].message().find(" sent ");
+  REQUIRE(at != std::string::npos);
+  CHECK(std::stoull(statuses[0].message().substr(at + 6)) < 80'000'000);  // not all that was there to be read
+}
