@@ -204,9 +204,8 @@ Check check_cross_memory(MemoryReads wanted) {
     const std::string yama = scope.empty() ? "" : fmt::format(", kernel.yama.ptrace_scope is {}", scope);
     return {Verdict::kWarn, what,
             fmt::format("process_vm_readv(2): {}{}; large messages are copied twice", std::strerror(error), yama),
-            "sysctl kernel.yama.ptrace_scope=0, or 1 and TUTTI_CROSS_MEMORY=always (docs/operating.md says what that "
-            "opens); "
-            "--cap-add SYS_PTRACE or another seccomp profile of a container"};
+            "sysctl kernel.yama.ptrace_scope=0, or 1 and TUTTI_CROSS_MEMORY=always (docs/security.md says what that "
+            "opens); --cap-add SYS_PTRACE or another seccomp profile of a container"};
   }
   if (!memory::reads_of_processes_pay()) {
     return {Verdict::kOk, what,
