@@ -265,7 +265,10 @@ TEST_CASE("a gather that one rank does not join times out everywhere and names t
     } else {
       watchers[r].job = std::move(jobs.value()[r]);
     }
-    if (rank != absent) statuses[r] = watchers[r].job.tree->all_gather("x", Deadline::after_ms(300)).status();
+    // Otherwise a rank whose thread starts late is as absent.
+    statuses[r] = watchers[r].job.tree->all_gather("here", Deadline::after_ms(kLongMs)).status();
+    if (!statuses[r].is_ok() || rank == absent) return;
+    statuses[r] = watchers[r].job.tree->all_gather("x", Deadline::after_ms(1000)).status();
   });
   for (int rank = 0; rank < kRanks; ++rank) {
     if (rank == absent) continue;
