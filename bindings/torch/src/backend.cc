@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
+#include "copies.h"
 #include "failure.h"
 #include "run.h"
 #include "threads.h"
@@ -135,14 +136,6 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
 
 // ---- Beginning operations -----------------------------------------------------------------------
 
-std::function<void()> Backend::Operation::at_end() {
-  if (!packing.has_outputs()) return std::move(after);
-  return [outputs = packing, next = std::move(after)] {
-    outputs.unpack();
-    if (next) next();
-  };
-}
-
 Tensors Backend::Operation::touched() const {
   Tensors all = packing.kept();
   all.insert(all.end(), inputs.begin(), inputs.end());
@@ -200,13 +193,21 @@ Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operat
     const auto alive = weak.lock();
     return before + (alive != nullptr ? alive->explain(result) : failure_text(result, nullptr)) + group;
   };
-  auto flight = std::make_shared<Flight>(operation.name, operation.touched(), std::move(explain), operation.at_end(),
+  const auto copies = operation.packing.is_empty() ? nullptr : std::make_shared<Copies>(operation.packing);
+  std::function<void()> at_end = std::move(operation.after);
+  if (copies != nullptr) {
+    at_end = [copies, next = std::move(at_end)] {
+      copies->finish();
+      if (next) next();
+    };
+  }
+  auto flight = std::make_shared<Flight>(operation.name, operation.touched(), std::move(explain), std::move(at_end),
                                          std::move(entries));
   if (operation.receives != nullptr) {
     operation.wanted.flight = flight;
     operation.receives->begin(std::move(operation.wanted));
   } else {
-    channel->begin(flight, std::move(operation.call), here);
+    channel->begin(flight, std::move(operation.call), copies, here);
   }
   return {channel, std::move(flight)};
 }

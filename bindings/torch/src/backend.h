@@ -128,8 +128,6 @@ class Backend final : public c10d::Backend {
     at::Tensor update(const at::Tensor& tensor) { return packing.update(name, tensor); }
     Blocks read(const Tensors& tensors) { return Blocks(packing.read(tensors)); }
     Blocks write(const Tensors& tensors) { return Blocks(packing.write(name, tensors)); }
-    // What is left to do when it has succeeded, see Flight.
-    [[nodiscard]] std::function<void()> at_end();
     // All that it needs until its end.
     [[nodiscard]] Tensors touched() const;
     c10d::OpType type = c10d::OpType::UNKNOWN;

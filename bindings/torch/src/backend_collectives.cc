@@ -325,9 +325,8 @@ WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
     check_alike(kReduceScatter, {blocks[static_cast<std::size_t>(rank_)]}, output);
     std::vector<std::size_t> counts;
     for (const at::Tensor& block : blocks) counts.push_back(static_cast<std::size_t>(block.numel()));
-    const at::Tensor whole = joined(blocks);
     Operation operation(c10d::OpType::REDUCE_SCATTER, kReduceScatter, "tutti:reduce_scatter", blocks, {output}, opts);
-    operation.packing.keep(whole);
+    const at::Tensor whole = operation.packing.join(blocks);
     operation.call = [from = whole.data_ptr(), to = operation.write(output).data_ptr(), counts,
                       type = reduced_type(kReduceScatter, output),
                       op = Operator(kReduceScatter, opts.reduceOp, output)](tuttiComm_t comm, void* stream) mutable {

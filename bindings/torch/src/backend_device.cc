@@ -107,7 +107,7 @@ WorkPtr Backend::begin_now_on_device(Operation operation) {
   const auto queue = operation.queue != nullptr ? operation.queue : queue_of(device_of(touched));
   const std::uint64_t number = ++device_operations_;
   DeviceQueue::End end =
-      queue->begin(operation.name, operation.call, operation.at_end(), touched, !operation.async, record(operation));
+      queue->begin(operation.name, operation.call, operation.packing, touched, !operation.async, record(operation));
   DeviceWork::Operation told{operation.type,    operation.name,
                              operation.title,   operation.inputs.empty() ? operation.outputs : operation.inputs,
                              operation.outputs, number,

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kAllReduce = "all_reduce";
 constexpr const char* kAllGather = "all_gather";
 
-// Combines what this rank has, in `sum`.
+// Combines what this rank has, in `sum`. REQUIRES: combines(op).
 void combine(const at::Tensor& sum, const at::Tensor& other, c10d::ReduceOp::RedOpType op) {
   const at::AutoDispatchBelowADInplaceOrView below;
   switch (op) {
@@ -24,8 +24,12 @@ void combine(const at::Tensor& sum, const at::Tensor& other, c10d::ReduceOp::Red
     case c10d::ReduceOp::BAND: sum.bitwise_and_(other); return;
     case c10d::ReduceOp::BOR: sum.bitwise_or_(other); return;
     case c10d::ReduceOp::BXOR: sum.bitwise_xor_(other); return;
-    default: refuse(kAllReduce, "AVG and PREMUL_SUM take one tensor of each rank: call it for each tensor");
+    default: return;
   }
+}
+
+bool combines(c10d::ReduceOp::RedOpType op) {
+  return op != c10d::ReduceOp::AVG && op != c10d::ReduceOp::PREMUL_SUM && op != c10d::ReduceOp::UNUSED;
 }
 
 Tensors flattened(const std::vector<Tensors>& lists) {
@@ -39,9 +43,16 @@ Tensors flattened(const std::vector<Tensors>& lists) {
 Backend::Operation Backend::all_reduce_list(const Tensors& tensors, const c10d::AllreduceOptions& opts) {
   check_alike(kAllReduce, tensors, tensors.front());
   check_apart(kAllReduce, tensors);
-  const at::Tensor sum = joined({tensors.front()}).view(tensors.front().sizes());
-  for (std::size_t i = 1; i < tensors.size(); ++i) combine(sum, tensors[i].reshape(sum.sizes()), opts.reduceOp.op_);
+  if (!combines(opts.reduceOp.op_))
+    refuse(kAllReduce, "AVG and PREMUL_SUM take one tensor of each rank: call it for each tensor");
+  Packing packing;
+  const at::Tensor sum = packing.join({tensors.front()}).view(tensors.front().sizes());
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    packing.add_step(
+        [sum, other = tensors[i].detach(), op = opts.reduceOp.op_] { combine(sum, other.reshape(sum.sizes()), op); });
+  }
   Operation operation = all_reduce(sum, opts);
+  operation.packing.append(std::move(packing));
   operation.inputs = tensors;
   operation.outputs = tensors;
   for (const at::Tensor& tensor : tensors) operation.packing.fill(tensor, sum);
@@ -75,9 +86,8 @@ Backend::Operation Backend::all_gather_list(const std::vector<Tensors>& outputs,
   check_apart(kAllGather, all_outputs);
   Operation operation(c10d::OpType::ALLGATHER, kAllGather, "tutti:all_gather", inputs, all_outputs, opts);
   operation.lists = outputs.size();
-  const at::Tensor own = joined(inputs);
+  const at::Tensor own = operation.packing.join(inputs);
   const at::Tensor everyones = at::empty({own.numel() * size_}, own.options());
-  operation.packing.keep(own);
   for (std::size_t i = 0; i < all_outputs.size(); ++i) {
     const std::int64_t count = inputs.front().numel();
     operation.packing.fill(all_outputs[i], everyones.narrow(0, static_cast<std::int64_t>(i % all) * count, count));

@@ -16,7 +16,7 @@ void Channel::open(tuttiComm_t comm) {
     check(result, name_);
   }
   comm_ = comm;
-  for (const Waiting& one : std::exchange(waiting_, {})) queue(one.flight, one.call);
+  for (const Waiting& one : std::exchange(waiting_, {})) queue(one);
 }
 
 void Channel::fail(const std::string& why) {
@@ -26,30 +26,41 @@ void Channel::fail(const std::string& why) {
   for (const Waiting& one : std::exchange(waiting_, {})) one.flight->settle(tuttiSystemError);
 }
 
-void Channel::begin(const std::shared_ptr<Flight>& flight, Call call, bool here) {
+void Channel::begin(const std::shared_ptr<Flight>& flight, Call call, const std::shared_ptr<Copies>& copies,
+                    bool here) {
   const std::lock_guard<std::mutex> order(order_);
   const std::uint64_t number = ++sequence_;
   if (std::exchange(withdraws_, false)) withdraw_refusal(number);
   if (closed_ || !broken_.empty()) return flight->settle(tuttiInvalidUsage);
   (void)oldest();
+  // tutti keeps the order of its own operations, and does not know of their copies.
+  if (here && comm_ != nullptr && (copies != nullptr || copies_queued_)) wait_for_all();
   {
     const std::lock_guard<std::mutex> lock(flights_mutex_);
     flights_.push_back({number, flight});
   }
   Watchdog::get().wake();
+  Waiting one{flight, std::move(call), copies};
   if (comm_ == nullptr) {
-    waiting_.push_back({flight, std::move(call)});
+    waiting_.push_back(std::move(one));
   } else if (here) {
-    run_here(flight, call);
+    run_here(one);
   } else {
-    queue(flight, call);
+    queue(one);
   }
 }
 
+// REQUIRES: order_, and a communicator. Until what was begun before has ended.
+void Channel::wait_for_all() {
+  while (const auto first = oldest()) (void)first->flight->wait(std::nullopt);
+  copies_queued_ = false;
+}
+
 // REQUIRES: order_, and a communicator.
-void Channel::run_here(const std::shared_ptr<Flight>& flight, const Call& call) {
-  flight->set_running();
-  end(flight, call(comm_, nullptr));
+void Channel::run_here(const Waiting& one) {
+  one.flight->set_running();
+  if (one.copies != nullptr) one.copies->pack();
+  end(one.flight, one.call(comm_, nullptr));
 }
 
 // An argument that tutti refuses is as one that was refused before.
@@ -61,17 +72,22 @@ void Channel::end(const std::shared_ptr<Flight>& flight, tuttiResult_t result) {
 }
 
 // REQUIRES: order_, and a communicator.
-void Channel::queue(const std::shared_ptr<Flight>& flight, const Call& call) {
+void Channel::queue(const Waiting& one) {
   // What is queued needs its tensors until the event: that is there before.
   tuttiEvent_t event = nullptr;
   tuttiResult_t result = tuttiEventCreate(&event);
-  if (result == tuttiSuccess) result = call(comm_, stream_);
+  if (result == tuttiSuccess && one.copies != nullptr) {
+    copies_queued_ = true;
+    result = one.copies->queue_pack(stream_);
+  }
+  if (result == tuttiSuccess) result = one.call(comm_, stream_);
+  if (result == tuttiSuccess && one.copies != nullptr) one.copies->queue_unpack(stream_);
   if (result == tuttiSuccess) result = tuttiEventRecord(event, stream_);
   if (result == tuttiSuccess) {
-    flight->set_queued(event);
+    one.flight->set_queued(event);
   } else {
     (void)tuttiEventDestroy(event);
-    end(flight, result);
+    end(one.flight, result);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "completer.h"
+#include "copies.h"
 #include "failure.h"
 #include "flight.h"
 #include "refusals.h"
@@ -41,8 +42,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   // The number that the next operation gets, from 1.
   [[nodiscard]] std::uint64_t next() const { return sequence_ + 1; }
-  // Begins the operation; `here`: and runs it to its end in this thread, if nothing is queued before it.
-  void begin(const std::shared_ptr<Flight>& flight, Call call, bool here);
+  // Begins the operation; `here`: and runs it to its end in this thread, if nothing is queued before it. copies: null
+  // if it has none.
+  void begin(const std::shared_ptr<Flight>& flight, Call call, const std::shared_ptr<Copies>& copies, bool here);
   // The operation that would have been next has wrong arguments.
   void refuse(const std::string& why);
   // For who receives by itself (tagged.h): what the flight waits for may be refused by the other rank; one more
@@ -78,13 +80,15 @@ class Channel : public std::enable_shared_from_this<Channel> {
   struct Waiting {
     std::shared_ptr<Flight> flight;
     Call call;
+    std::shared_ptr<Copies> copies;
   };
   struct Begun {
     std::uint64_t number = 0;  // 0: that of the next message
     std::shared_ptr<Flight> flight;
   };
-  void queue(const std::shared_ptr<Flight>& flight, const Call& call);
-  void run_here(const std::shared_ptr<Flight>& flight, const Call& call);
+  void queue(const Waiting& one);
+  void run_here(const Waiting& one);
+  void wait_for_all();
   void end(const std::shared_ptr<Flight>& flight, tuttiResult_t result);
   void note_refusal(const std::string& why);
   void withdraw_refusal(std::uint64_t number);
@@ -100,6 +104,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   std::mutex order_;  // held while an operation begins, or runs in its caller's thread
   tuttiStream_t stream_ = nullptr;
+  bool copies_queued_ = false;   // some may not have run yet
   std::deque<Waiting> waiting_;  // for the communicator
   std::string broken_;           // why there will be none
   std::atomic<bool> closed_{false};

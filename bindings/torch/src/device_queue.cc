@@ -63,12 +63,12 @@ std::string DeviceQueue::text_of(tuttiResult_t result) const {
   return ranks_ ? told_of_pair(std::move(text), *ranks_) : text;
 }
 
-DeviceQueue::End DeviceQueue::begin(const std::string& operation, const Call& call, const std::function<void()>& after,
+DeviceQueue::End DeviceQueue::begin(const std::string& operation, const Call& call, const Packing& packing,
                                     const Tensors& touched, bool here, const Recorder::Entries& entries) {
   const std::lock_guard<std::mutex> lock(order_);
   (void)settle();
   try {
-    End end = put(operation, call, after, touched, here);
+    End end = put(operation, call, packing, touched, here);
     entries.start();
     const std::lock_guard<std::mutex> of_pending(pending_mutex_);
     pending_.push_back({end, entries});
@@ -83,7 +83,7 @@ DeviceQueue::End DeviceQueue::begin(const std::string& operation, const Call& ca
   }
 }
 
-DeviceQueue::End DeviceQueue::put(const std::string& operation, const Call& call, const std::function<void()>& after,
+DeviceQueue::End DeviceQueue::put(const std::string& operation, const Call& call, const Packing& packing,
                                   const Tensors& touched, bool here) {
   const tuttiComm_t comm = comm_;
   if (comm == nullptr) std::rethrow_exception(backend_error(operation, "the process group has been shut down"));
@@ -96,15 +96,16 @@ DeviceQueue::End DeviceQueue::put(const std::string& operation, const Call& call
     ready.block(stream);
   }
   const c10::StreamGuard inside(stream);
+  for (const at::Tensor& tensor : touched) {
+    if (!here && tensor.has_storage()) guard.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  }
+  packing.pack();
   if (const tuttiResult_t result = call(comm, stream.native_handle()); result != tuttiSuccess) {
     if (result == tuttiInvalidArgument) refuse(operation, error_text(result, nullptr));
     told_ = true;
     std::rethrow_exception(backend_error(operation, text_of(result)));
   }
-  for (const at::Tensor& tensor : touched) {
-    if (!here && tensor.has_storage()) guard.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
-  }
-  if (after) after();
+  packing.unpack();
   End end{std::make_shared<c10::Event>(device_.type()), stream, is_capturing(stream)};
   end.event->record(stream);
   return end;

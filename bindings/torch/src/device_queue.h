@@ -12,7 +12,6 @@
 #include <atomic>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +19,7 @@
 
 #include "channel.h"
 #include "failure.h"
+#include "packing.h"
 #include "recorder.h"
 
 namespace tutti_torch {
@@ -44,12 +44,12 @@ class DeviceQueue {
     // Throws what torch says of a device that has failed.
     [[nodiscard]] bool has_come() const;
   };
-  // Calls tutti, and `after` for what the stream is to do behind it. `here`: in the current stream of the device; else
+  // Calls tutti, with the copies before and behind it in its stream. `here`: in the current stream of the device; else
   // in the queue's own, behind what the current one has by now, and the caching allocator is told that `touched` are
   // used there. Throws what the call is refused for (RuntimeError), or why it has failed (DistBackendError). `entries`
   // end when it does.
-  End begin(const std::string& operation, const Call& call, const std::function<void()>& after, const Tensors& touched,
-            bool here, const Recorder::Entries& entries);
+  End begin(const std::string& operation, const Call& call, const Packing& packing, const Tensors& touched, bool here,
+            const Recorder::Entries& entries);
   // Why the communicator has failed, for whoever has called that operation, who is told then; null: it has not.
   [[nodiscard]] std::exception_ptr error(const std::string& operation);
   [[nodiscard]] bool has_failed() const { return !failure().empty(); }
@@ -70,8 +70,7 @@ class DeviceQueue {
   [[nodiscard]] std::string text_of(tuttiResult_t result) const;
   // Empty: the communicator has not failed.
   [[nodiscard]] std::string failure() const;
-  End put(const std::string& operation, const Call& call, const std::function<void()>& after, const Tensors& touched,
-          bool here);
+  End put(const std::string& operation, const Call& call, const Packing& packing, const Tensors& touched, bool here);
 
   const at::Device device_;
   const std::optional<PairRanks> ranks_;

@@ -146,18 +146,6 @@ void copy_elements(const at::Tensor& to, const at::Tensor& from) {
   to.copy_(from.sizes() == to.sizes() ? from : from.contiguous().view(to.sizes()), true);
 }
 
-at::Tensor joined(const Tensors& tensors) {
-  std::int64_t all = 0;
-  for (const at::Tensor& tensor : tensors) all += tensor.numel();
-  const at::Tensor result = at::empty({all}, tensors.front().options());
-  std::int64_t at = 0;
-  for (const at::Tensor& tensor : tensors) {
-    copy_elements(result.narrow(0, at, tensor.numel()).view(tensor.sizes()), tensor);
-    at += tensor.numel();
-  }
-  return result;
-}
-
 void check_apart(const std::string& operation, const Tensors& tensors) {
   std::vector<std::size_t> chain;
   std::uintptr_t end = 0;
@@ -203,6 +191,24 @@ bool are_aligned(const Tensors& tensors) {
 
 }  // namespace
 
+// From the memory that the tensor has now, also if it gets another one meanwhile.
+void Packing::copy_before(const at::Tensor& copy, const at::Tensor& tensor) {
+  add_step([copy, from = tensor.detach()] { copy_elements(copy, from); });
+}
+
+at::Tensor Packing::join(const Tensors& tensors) {
+  std::int64_t all = 0;
+  for (const at::Tensor& tensor : tensors) all += tensor.numel();
+  const at::Tensor result = at::empty({all}, tensors.front().options());
+  keep(result);
+  std::int64_t at = 0;
+  for (const at::Tensor& tensor : tensors) {
+    copy_before(result.narrow(0, at, tensor.numel()).view(tensor.sizes()), tensor);
+    at += tensor.numel();
+  }
+  return result;
+}
+
 at::Tensor Packing::copy_for_writing(const at::Tensor& tensor) {
   const at::Tensor copy = at::empty(tensor.sizes(), tensor.options());
   fill(tensor, copy);
@@ -211,8 +217,8 @@ at::Tensor Packing::copy_for_writing(const at::Tensor& tensor) {
 
 at::Tensor Packing::copy_for_reading(const at::Tensor& tensor) {
   const at::Tensor copy = at::empty(tensor.sizes(), tensor.options());
-  copy_elements(copy, tensor);
   keep(copy);
+  copy_before(copy, tensor);
   return copy;
 }
 
@@ -249,7 +255,7 @@ at::Tensor Packing::update(const std::string& operation, const at::Tensor& tenso
   if (tensor.is_contiguous() && !copies) return tensor;
   check_apart(operation, {tensor});
   const at::Tensor copy = copy_for_writing(tensor);
-  copy_elements(copy, tensor);
+  copy_before(copy, tensor);
   return copy;
 }
 
@@ -261,7 +267,12 @@ void Packing::fill(const at::Tensor& output, const at::Tensor& from) {
 
 void Packing::append(Packing other) {
   kept_.insert(kept_.end(), other.kept_.begin(), other.kept_.end());
+  steps_.insert(steps_.end(), other.steps_.begin(), other.steps_.end());
   outputs_.insert(outputs_.end(), other.outputs_.begin(), other.outputs_.end());
+}
+
+void Packing::pack() const {
+  for (const auto& step : steps_) step();
 }
 
 void Packing::unpack() const {

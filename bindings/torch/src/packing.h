@@ -2,11 +2,12 @@
 //
 // Elements are moved in the order of their indices, whatever the strides of a tensor are: ranks do not know each
 // other's strides. A contiguous tensor is moved from and to where it lies. Any other tensor is moved through a
-// contiguous copy: of inputs that is made when the operation is called, and outputs are filled from it when the
-// operation has succeeded.
+// contiguous copy. pack() and unpack() fill the copies and the outputs, right before and after the operation: the
+// operations of a channel see each other's results.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +18,6 @@ namespace tutti_torch {
 
 // By index, between tensors of one type and number of elements. On a device in the current stream.
 void copy_elements(const at::Tensor& to, const at::Tensor& from);
-// Copies, one behind the other.
-at::Tensor joined(const Tensors& tensors);
 
 // Tensors that are written: no two elements share memory, of one tensor or of two.
 void check_apart(const std::string& operation, const Tensors& tensors);
@@ -38,16 +37,23 @@ class Packing {
 
   // Memory that the operation needs until its end, beside its tensors.
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
+  // Memory for the tensors, one behind the other, which pack() copies there.
+  at::Tensor join(const Tensors& tensors);
+  // pack() calls it, after what was added before. It must keep the memory that it reads: give it detached tensors.
+  void add_step(std::function<void()> step) { steps_.push_back(std::move(step)); }
   // The output is a copy of `from`, which the operation writes.
   void fill(const at::Tensor& output, const at::Tensor& from);
   void append(Packing other);
   [[nodiscard]] const Tensors& kept() const { return kept_; }
-  // What unpack() has something to do for.
+  [[nodiscard]] bool is_empty() const { return steps_.empty() && outputs_.empty(); }
   [[nodiscard]] bool has_outputs() const { return !outputs_.empty(); }
+  // Fills what the operation reads. On a device in the current stream.
+  void pack() const;
   // Fills the outputs. On a device in the current stream.
   void unpack() const;
 
  private:
+  void copy_before(const at::Tensor& copy, const at::Tensor& tensor);
   at::Tensor copy_for_reading(const at::Tensor& tensor);
   at::Tensor copy_for_writing(const at::Tensor& tensor);
 
@@ -56,6 +62,7 @@ class Packing {
     at::Tensor copy;
   };
   Tensors kept_;
+  std::vector<std::function<void()>> steps_;
   std::vector<Output> outputs_;
 };
 

@@ -277,6 +277,10 @@ def test_layouts_that_differ_between_ranks(each: Callable[..., list[Any]]) -> No
             call(dist.broadcast, mine, 1)
             dist.all_reduce_coalesced([mine, mine])
             assert torch.equal(mine.cpu(), ranks * of(1))
+            works = [dist.all_reduce(t, async_op=True) for t in (mine, mine.t(), mine)]
+            for work in reversed(works):
+                work.wait()
+            assert torch.equal(mine.cpu(), ranks**4 * of(1))
         received = placed(nothing, 2)
         dist.send(placed(of(7), 1), 1) if rank == 0 else dist.recv(received, 0)
         assert rank == 0 or torch.equal(received.cpu(), of(7))
