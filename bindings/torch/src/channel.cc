@@ -116,9 +116,11 @@ void Channel::end_with(const std::string& why) {
     const std::lock_guard<std::mutex> lock(flights_mutex_);
     refused_ = why;
   }
-  {
+  try {
     const std::lock_guard<std::mutex> lock(refusals_mutex_);
     refusals_.end(why);
+  } catch (const std::exception&) {
+    // The store is gone: the other rank hears of the end without the reason.
   }
   revoke();
 }

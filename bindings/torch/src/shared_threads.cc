@@ -1,10 +1,12 @@
 #include "shared_threads.h"
 
+#include <c10/util/Exception.h>
 #include <c10/util/thread_name.h>
 #include <pthread.h>
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -54,7 +56,11 @@ void SharedThreads::serve() {
     std::function<void()> job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    job();
+    try {
+      job();
+    } catch (const std::exception& e) {
+      TORCH_WARN("tutti: a job of the process group has failed: ", e.what());
+    }
     job = nullptr;
     lock.lock();
   }

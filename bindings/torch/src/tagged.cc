@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
+#include <limits>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <utility>
@@ -20,14 +22,21 @@ constexpr int kMostKeptMib = 1024;
 constexpr std::size_t kMib = std::size_t{1} << 20;
 constexpr std::size_t kHeaderWords = sizeof(MessageHeader) / sizeof(std::int64_t);
 
-std::atomic<std::size_t> kept_bytes{0};  // of all groups
-
 tuttiDataType_t type_of(const MessageHeader& header) {
   return static_cast<tuttiDataType_t>(header.type);
 }
 
 std::size_t bytes_in(const MessageHeader& header) {
   return static_cast<std::size_t>(header.count) * Moved{type_of(header), 1}.bytes();
+}
+
+// Whether a rank of this library can have sent it.
+bool is_valid(const MessageHeader& header) {
+  const bool known =
+      (header.type >= 0 && header.type < tuttiNumTypes) || (header.type >= tuttiInt16 && header.type <= tuttiBool);
+  return known && header.count >= 0 &&
+         header.count <=
+             std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(Moved{type_of(header), 1}.bytes());
 }
 
 std::string told_of(const MessageHeader& header) {
@@ -45,10 +54,22 @@ Call send_with_header(const std::shared_ptr<MessageHeader>& header, Call message
   };
 }
 
-std::size_t TaggedReceives::most_kept_bytes() {
+std::atomic<std::size_t> KeptBytes::held_{0};
+
+std::size_t KeptBytes::limit() {
   static const auto most =
       static_cast<std::size_t>(std::max(0, c10d::getCvarInt({"TORCH_TUTTI_KEPT_MIB"}, kMostKeptMib)));
   return most * kMib;
+}
+
+bool KeptBytes::take(std::size_t bytes) {
+  const std::size_t most = limit();
+  std::size_t now = held_;
+  do {
+    if (bytes > most || now > most - bytes) return false;
+  } while (!held_.compare_exchange_weak(now, now + bytes));
+  bytes_ = bytes;
+  return true;
 }
 
 TaggedReceives::TaggedReceives(const std::shared_ptr<Channel>& channel, int sender,
@@ -59,23 +80,28 @@ TaggedReceives::TaggedReceives(const std::shared_ptr<Channel>& channel, int send
   std::swap(kept_, before->kept_);
 }
 
-TaggedReceives::~TaggedReceives() {
-  for (const Kept& one : kept_) kept_bytes -= bytes_in(one.header);
-}
+TaggedReceives::~TaggedReceives() = default;
 
 void TaggedReceives::begin(Wanted wanted) {
   channel_->look_for_refusals(wanted.flight);
   wanted.flight->set_running();
   std::optional<Kept> kept;
+  std::string why_not;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     kept = take_kept(wanted.header.tag);
     if (!kept) {
       wanted_.push_back(wanted);
-      call_thread();
+      try {
+        call_thread();
+      } catch (const c10::Error& e) {
+        why_not = e.what_without_backtrace();
+        wanted_.pop_back();  // it must not take the message of a later receive
+      }
     }
   }
   if (kept) hand_over(wanted, *kept);
+  if (!why_not.empty()) wanted.flight->settle_with(why_not);
 }
 
 void TaggedReceives::start() {
@@ -94,7 +120,11 @@ void TaggedReceives::receive_all() {
   for (;;) {
     const tuttiComm_t comm = channel_->comm();
     if (comm == nullptr) return fail(tuttiInvalidUsage);
-    if (!receive_one(comm)) return;
+    try {
+      if (!receive_one(comm)) return;
+    } catch (const std::exception& e) {
+      return fail(end_channel(c10::str("messages of rank ", sender_, " cannot be received: ", e.what())));
+    }
   }
 }
 
@@ -112,17 +142,10 @@ bool TaggedReceives::receive_one(tuttiComm_t comm) {
     wanted = take_wanted(header.tag);
   }
   const bool fits = wanted && wanted->header.count == header.count && wanted->header.type == header.type;
-  at::Tensor bytes;
-  if (result == tuttiSuccess && !fits) {
-    const std::size_t size = bytes_in(header);
-    if (!wanted && kept_bytes + size > most_kept_bytes()) {
-      result = overflow(header, size);
-    } else {
-      bytes = at::empty({static_cast<std::int64_t>(size)}, at::kByte);
-    }
-  }
+  Kept kept{header, {}, {}};
+  if (result == tuttiSuccess && !fits) result = make_room(header, wanted, &kept);
   if (result == tuttiSuccess) {
-    void* const to = fits ? wanted->data : bytes.data_ptr();
+    void* const to = fits ? wanted->data : kept.bytes.data_ptr();
     result = tuttiRecv(to, static_cast<std::size_t>(header.count), type_of(header), 0, comm, nullptr);
   }
   if (result != tuttiSuccess) {
@@ -134,9 +157,9 @@ bool TaggedReceives::receive_one(tuttiComm_t comm) {
   if (fits) {
     wanted->flight->settle(tuttiSuccess);
   } else if (wanted) {
-    hand_over(*wanted, {header, std::move(bytes)});
+    hand_over(*wanted, kept);
   } else {
-    keep({header, std::move(bytes)});
+    keep(std::move(kept));
   }
   return true;
 }
@@ -148,7 +171,6 @@ void TaggedReceives::keep(Kept kept) {
     const std::lock_guard<std::mutex> lock(mutex_);
     wanted = take_wanted(kept.header.tag);
     if (!wanted) {
-      kept_bytes += bytes_in(kept.header);
       kept_.push_back(std::move(kept));
       return;
     }
@@ -172,7 +194,6 @@ std::optional<TaggedReceives::Kept> TaggedReceives::take_kept(std::int64_t tag) 
   if (found == kept_.end()) return std::nullopt;
   Kept kept = std::move(*found);
   kept_.erase(found);
-  kept_bytes -= bytes_in(kept.header);
   return kept;
 }
 
@@ -188,17 +209,40 @@ void TaggedReceives::hand_over(const Wanted& wanted, const Kept& kept) const {
                                       " bytes): pass a tensor of the sender's type and size"));
 }
 
-tuttiResult_t TaggedReceives::overflow(const MessageHeader& header, std::size_t bytes) {
-  std::string waits;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const Wanted& one : wanted_) waits += (waits.empty() ? "" : ", ") + std::to_string(one.header.tag);
+std::string TaggedReceives::told_of_waiting(const std::optional<Wanted>& wanted) {
+  if (wanted) return c10::str("a receive of ", bytes_in(wanted->header), " bytes, or of another type, waits for it");
+  std::string tags;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const Wanted& one : wanted_) tags += (tags.empty() ? "" : ", ") + std::to_string(one.header.tag);
+  return "the receiver waits for tag " + tags;
+}
+
+tuttiResult_t TaggedReceives::make_room(const MessageHeader& header, const std::optional<Wanted>& wanted, Kept* room) {
+  if (!is_valid(header)) {
+    return end_channel(c10::str("rank ", sender_, " has sent a damaged header: tag ", header.tag, ", count ",
+                                header.count, ", type ", header.type));
   }
-  channel_->end_with(c10::str("rank ", sender_, " has sent a message with ", told_of(header),
-                              ", and the receiver waits for tag ", waits, ": it keeps at most ", most_kept_bytes(),
-                              " bytes of messages that no receive has asked for, and has ", kept_bytes.load(),
-                              ". Receive in the order in which messages are sent, or set TORCH_TUTTI_KEPT_MIB to ",
-                              (kept_bytes + bytes) / kMib + 1, " or more"));
+  const std::size_t bytes = bytes_in(header);
+  const std::string sent = c10::str("rank ", sender_, " has sent a message with ", told_of(header), ", and ");
+  if (!room->share.take(bytes)) {
+    const std::size_t in_use = KeptBytes::in_use();
+    return end_channel(c10::str(sent, told_of_waiting(wanted), ". A process keeps at most ", KeptBytes::limit(),
+                                " bytes of messages that no receive takes, and this one has ", in_use,
+                                ". Receive in the order in which messages are sent, or set TORCH_TUTTI_KEPT_MIB to ",
+                                in_use / kMib + bytes / kMib + 2, " or more"));
+  }
+  try {
+    room->bytes = at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
+  } catch (const std::exception&) {
+    return end_channel(c10::str(sent, told_of_waiting(wanted),
+                                ": there is no memory to keep it. Receive in the order in which messages are sent, or "
+                                "set TORCH_TUTTI_KEPT_MIB to what the machine can keep"));
+  }
+  return tuttiSuccess;
+}
+
+tuttiResult_t TaggedReceives::end_channel(const std::string& why) {
+  channel_->end_with(why);
   return tuttiAborted;
 }
 

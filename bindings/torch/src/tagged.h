@@ -5,6 +5,7 @@
 // channel of their own, and no header.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -13,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "channel.h"
 
@@ -22,6 +24,28 @@ struct MessageHeader {
   std::int64_t tag = 0;
   std::int64_t count = 0;
   std::int64_t type = 0;  // a tuttiDataType_t
+};
+
+// A share of the bytes that TORCH_TUTTI_KEPT_MIB allows, as long as it lives. Any thread.
+class KeptBytes {
+ public:
+  KeptBytes() = default;
+  KeptBytes(KeptBytes&& other) noexcept : bytes_(std::exchange(other.bytes_, 0)) {}
+  KeptBytes& operator=(KeptBytes&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~KeptBytes() { held_ -= bytes_; }
+  // False: they would exceed the limit, and nothing is taken. Called once.
+  bool take(std::size_t bytes);
+
+  // In all groups of this process: at most, and now.
+  static std::size_t limit();
+  static std::size_t in_use() { return held_; }
+
+ private:
+  static std::atomic<std::size_t> held_;
+  std::size_t bytes_ = 0;
 };
 
 // Sends a message behind its header, which stays until then.
@@ -47,24 +71,26 @@ class TaggedReceives : public std::enable_shared_from_this<TaggedReceives> {
   void start();
   // It gets none, or has none any more.
   void fail(tuttiResult_t result);
-  // How many bytes are kept at most, in all groups of this process.
-  static std::size_t most_kept_bytes();
 
  private:
   struct Kept {
     MessageHeader header;
     at::Tensor bytes;
+    KeptBytes share;
   };
   void call_thread();
   void receive_all();
-  // Nothing: the channel has failed, or nobody wants anything.
+  // False: the channel has failed, or nobody wants anything.
   bool receive_one(tuttiComm_t comm);
   std::optional<Kept> take_kept(std::int64_t tag);
   std::optional<Wanted> take_wanted(std::int64_t tag);
   void keep(Kept kept);
   // Without the lock: to settle a receive may take Python's, whose holder may want this one.
   void hand_over(const Wanted& wanted, const Kept& kept) const;
-  tuttiResult_t overflow(const MessageHeader& header, std::size_t bytes);
+  // Memory for the message, or why there is none: the channel has been ended.
+  tuttiResult_t make_room(const MessageHeader& header, const std::optional<Wanted>& wanted, Kept* room);
+  tuttiResult_t end_channel(const std::string& why);
+  std::string told_of_waiting(const std::optional<Wanted>& wanted);
 
   const std::shared_ptr<Channel> channel_;
   const int sender_;

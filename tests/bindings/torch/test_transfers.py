@@ -1,5 +1,7 @@
 """Sends and receives."""
 
+import resource
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -157,6 +159,43 @@ def test_messages_beyond_the_limit_fail_on_both_ranks(monkeypatch: pytest.Monkey
                 dist.send(tensor, 1, tag=tag) if rank == 0 else dist.recv(tensor, 0, tag=tag)
                 check(tensor, of(tag, BIG))
             dist.all_reduce(torch.ones(1))
+
+    ranks.run(2, body)
+
+
+def test_a_message_that_fits_no_waiting_receive_counts_against_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_TUTTI_KEPT_MIB", "1")
+
+    def body(rank: int, size: int) -> None:
+        for _ in range(2):
+            with pytest.raises(dist.DistBackendError, match="tag 5 .8388608 bytes., and a receive of 4 bytes"):
+                dist.send(of(1, BIG), 1, tag=5) if rank == 0 else dist.recv(torch.zeros(1), 0, tag=5)
+            tensor = of(3, BIG) if rank == 0 else torch.zeros(BIG)
+            dist.send(tensor, 1, tag=5) if rank == 0 else dist.recv(tensor, 0, tag=5)
+            check(tensor, of(3, BIG))
+
+    ranks.run(2, body)
+
+
+def test_a_message_that_memory_cannot_hold_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_TUTTI_KEPT_MIB", "4096")
+    room = 512 << 20
+
+    def body(rank: int, size: int) -> None:
+        tensor = torch.ones(1)
+        dist.send(tensor, 1, tag=1) if rank == 0 else dist.recv(tensor, 0, tag=1)
+        dist.barrier()
+        if rank == 1:
+            with open("/proc/self/statm") as statm:
+                used = int(statm.read().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + room, resource.RLIM_INFINITY))
+        for receiver_tag in (5, 6):
+            with pytest.raises(dist.DistBackendError, match="no memory to keep it"):
+                if rank == 0:
+                    dist.send(torch.empty(4 * room, dtype=torch.uint8), 1, tag=5)
+                else:
+                    dist.recv(torch.zeros(1, dtype=torch.uint8), 0, tag=receiver_tag)
+        dist.send(tensor, 1, tag=7) if rank == 0 else dist.recv(tensor, 0, tag=7)
 
     ranks.run(2, body)
 
