@@ -6,13 +6,14 @@
 #include <numeric>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "copies.h"
 #include "failure.h"
 #include "run.h"
-#include "threads.h"
+#include "shared_threads.h"
 #include "watchdog.h"
 
 namespace tutti_torch {
@@ -82,7 +83,7 @@ void Backend::shutdown() {
     for (auto& [direction, messages] : std::exchange(messages_, {})) all.push_back(std::move(messages));
   }
   for (Messages& messages : all) {
-    if (messages.joins.joinable()) messages.joins.join();
+    if (messages.joined.valid()) messages.joined.wait();
     messages.channel->close();
     if (messages.receives != nullptr) messages.receives->fail(tuttiInvalidUsage);
   }
@@ -361,9 +362,13 @@ std::pair<std::shared_ptr<Channel>, std::shared_ptr<TaggedReceives>> Backend::me
   }
   Watchdog::get().add(messages.channel);
   try {
-    messages.joins = start_thread([this, direction, name, channel = messages.channel, receives = messages.receives] {
-      join_messages(direction, name, channel, receives);
-    });
+    const auto done = std::make_shared<std::promise<void>>();
+    messages.joined = done->get_future();
+    SharedThreads::get().run(
+        [this, direction, name, channel = messages.channel, receives = messages.receives, done]() mutable {
+          join_messages(direction, name, std::exchange(channel, nullptr), std::exchange(receives, nullptr));
+          done->set_value();
+        });
   } catch (...) {
     messages_.erase(direction);
     throw;

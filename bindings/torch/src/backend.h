@@ -24,7 +24,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <tuple>
@@ -153,8 +152,8 @@ class Backend final : public c10d::Backend {
   struct Messages {
     std::shared_ptr<Channel> channel;
     std::shared_ptr<TaggedReceives> receives;  // those with tags, if this rank receives them; else null
-    std::thread joins;
-    int ended = 0;  // channels before this one
+    std::future<void> joined;                  // a thread has made the channel's communicator, or has given up
+    int ended = 0;                             // channels before this one
   };
   struct Direction {
     int from = 0;
