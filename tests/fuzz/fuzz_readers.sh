@@ -14,7 +14,7 @@ if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { r
 fi
 flags=(-std=c++20 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE
   "-DTUTTI_VERSION_TEXT=\"$version\"" -Isrc)
-files=("$readers" src/base/{json_file,status,types,fmt,log,config,similar,variables,descriptors,fork,message_costs,version}.cc src/schedule/*.cc
+files=("$readers" src/base/{control_group,json_file,status,types,fmt,log,config,similar,variables,descriptors,fork,message_costs,version}.cc src/schedule/*.cc
   src/algorithms/*.cc src/topology/{graph,graph_json,host_graph,nccl_xml,tuning,costs_json,detect}.cc)
 export compiler folder
 printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c '
