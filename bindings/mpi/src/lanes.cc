@@ -150,7 +150,7 @@ struct Attempt {
   std::string why;  // of a failure; tutti's own text may change while MPI makes progress
 };
 
-// As the arguments of the binding's calls are no mistakes, the user's must be.
+// The binding passes valid arguments, so the user's arguments are wrong.
 Made made_of(tuttiResult_t result) {
   if (result == tuttiSuccess) return kMade;
   return result == tuttiInvalidUsage || result == tuttiInvalidArgument ? kUnreadable : kNotMade;

@@ -46,7 +46,7 @@ class Config:
     cross_memory: str | None = None
 
     def __new__(cls, *_values: object, **given: object) -> "Config":
-        """Refuses names that are no fields with the field that was probably meant."""
+        """Refuses an unknown name, and suggests the field that was probably meant."""
         names = [field.name for field in dataclasses.fields(cls)]
         for name in given:
             if name not in names:

@@ -19,7 +19,7 @@ CopiesPtr take(void* data) {
 
 }  // namespace
 
-// The function has a reference of its own: if the call after it is refused, nobody else waits for it.
+// The function holds a separate reference: if the call after it is refused, nothing else keeps the copies alive.
 tuttiResult_t Copies::launch(tuttiStream_t stream, tuttiHostFn_t function) {
   auto held = std::make_unique<CopiesPtr>(shared_from_this());
   const tuttiResult_t result = tuttiLaunchHostFunc(stream, function, held.get());

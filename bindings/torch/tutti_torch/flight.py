@@ -3,7 +3,7 @@
 ``torchfrtrace`` compares the entries of all ranks. What it takes for equal is narrower than what tutti does:
 
 - It knows the names of operations that NCCL's backend uses.
-- All ranks of a group have to call every operation. So each direction between two ranks is a group of its own here,
+- All ranks of a group have to call every operation. So each direction between two ranks is a separate group here,
   whose operations are the messages.
 - A list of tensors counts as one tensor. If the tensors of a list differ in size, both sides of the entry hold all of
   them, as all ranks know them.

@@ -1,7 +1,6 @@
-"""Tensors on devices, which are those of the stand-in for CUDA's driver (tests/device), by the name "standin".
+"""Tensors on devices of the stand-in for CUDA's driver (tests/device), by the name "standin".
 
-PyTorch has no CUDA in this build; the backend serves any device whose memory tutti takes for CUDA's, by the same code.
-"""
+PyTorch has no CUDA here; the backend serves any device whose memory tutti takes for CUDA's, by the same code."""
 
 import ctypes
 import datetime
