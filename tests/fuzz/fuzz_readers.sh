@@ -12,14 +12,17 @@ if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { r
   echo "this compiler has no libFuzzer: install the [tests] of tools/packages.txt"
   exit 77
 fi
-flags=(-std=c++20 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE
+# Compiled again only if a source has changed, in any clone.
+cache=$(command -v ccache || true)
+# Reports need the lines only, and complete debug information takes long to write.
+flags=(-std=c++20 -O1 -gline-tables-only -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE
   "-DTUTTI_VERSION_TEXT=\"$version\"" -Isrc)
 files=("$readers" src/base/{control_group,json_file,status,types,fmt,log,config,similar,variables,descriptors,fork,message_costs,version}.cc src/schedule/*.cc
   src/algorithms/*.cc src/topology/{graph,graph_json,host_graph,nccl_xml,tuning,costs_json,detect}.cc)
-export compiler folder
+export compiler folder cache
 printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c '
   object=$folder/objects/$(echo "$1" | tr / _).o
-  "$compiler" "${@:2}" -c "$1" -o "$object"' - {} "${flags[@]}"
+  ${cache:+"$cache"} "$compiler" "${@:2}" -c "$1" -o "$object"' - {} "${flags[@]}"
 "$compiler" -fsanitize=fuzzer,address,undefined "$folder"/objects/*.o -lpugixml -lhwloc -lpthread -ldl -o "$folder/readers"
 
 # The first byte names the reader.
