@@ -1,10 +1,12 @@
 #!/bin/bash
 # Tests the rig itself: what becomes of a program's end must be told apart, and no failing case may pass.
-# Usage: rig_test.sh VM BUILD_FOLDER GUEST_CASES
+# Usage: rig_test.sh VM GUEST_CASES
 set -euo pipefail
-vm=$1 build=$2 cases=$3
+vm=$1 cases=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# A folder of its own for the rig's files tells its guests from those of other tests.
+build=$work/build
 
 # said STATUS WANTED TEXT: the exit status is what was wanted, and the text was printed.
 said() {
