@@ -2,6 +2,7 @@
 // and the functions of the program run in the mode of its calls.
 #include <atomic>
 #include <cstring>
+#include <span>
 
 #include "float_modes.h"
 #include "reduction/element.h"
@@ -118,7 +119,7 @@ Outcome all_types(tuttiComm_t comm, int rank, const NamedMode* mode) {
   return outcome;
 }
 
-void require_bits_of_default_mode(RunJob run, const std::string& transports) {
+void require_bits_of_default_mode(RunJob run, const std::string& transports, std::span<const NamedMode> modes) {
   const auto job = [&](const NamedMode* mode) {
     const auto outcomes =
         run(3, transports, [&](tuttiComm_t comm, int rank, int) { return all_types(comm, rank, mode); });
@@ -128,7 +129,7 @@ void require_bits_of_default_mode(RunJob run, const std::string& transports) {
     return outcomes.front().digest;
   };
   const std::uint64_t expected = job(nullptr);
-  for (const NamedMode& mode : kModes) {
+  for (const NamedMode& mode : modes) {
     INFO(transports << ", " << mode.name);
     CHECK(job(&mode) == expected);
   }
@@ -192,12 +193,14 @@ void require_mode_of_caller(RunJob run, const std::string& transports) {
 
 TEST_CASE("all_reduce: ranks in different floating-point modes get the bits of the default mode (threads)",
           "[threads]") {
-  for (const char* transports : {"shm", "tcp", "sim"}) require_bits_of_default_mode(run_threads, transports);
+  for (const char* transports : {"shm", "tcp"}) require_bits_of_default_mode(run_threads, transports, kModes);
+  // The network decides which thread calls a kernel, not what a mode does to it. The last mode rounds and flushes.
+  require_bits_of_default_mode(run_threads, "sim", std::span(kModes).last(1));
 }
 
 TEST_CASE("all_reduce: ranks in different floating-point modes get the bits of the default mode (processes)",
           "[processes]") {
-  for (const char* transports : {"shm", "tcp"}) require_bits_of_default_mode(run_processes, transports);
+  for (const char* transports : {"shm", "tcp"}) require_bits_of_default_mode(run_processes, transports, kModes);
 }
 
 TEST_CASE("operators: functions run in the floating-point mode of the caller (threads)", "[threads]") {
