@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "bootstrap/launch/ancestry.h"
+#include "bootstrap/launch/trace.h"
 #include "bootstrap/root_service.h"
 
 namespace tutti::internal {
@@ -62,10 +62,12 @@ Result<LocalRank> read_slurm() {
       fmt::format("{}=\"{}\" does not say how many tasks the node SLURM_NODEID=\"{}\" has", list_name, list, node));
 }
 
-// The variables of the launcher that started this process, as choose_launcher() has it.
+// The variables of the launcher that started this process, by the rule of choose_launcher(): TUTTI_LAUNCHER, or what is
+// innermost. Asked for one launcher alone, too: MPI_Init calls itself rank 0 of 1 whatever the job's other ranks are.
 std::optional<Names> find_names() {
+  const std::string wanted = environment_variable("TUTTI_LAUNCHER").value_or("");
   std::vector<Names> found;
-  std::vector<std::vector<const char*>> groups;
+  std::vector<LauncherVariables> variables;
   for (const Names& names : kLaunchers) {
     // Half of what others set is not theirs; half of tutti's own is a mistake that read() names.
     const bool half_is_enough = names.rank == kOwn.rank;
@@ -73,17 +75,12 @@ std::optional<Names> find_names() {
       continue;
     }
     // Of PMIx, Slurm's own server has Slurm's variables for this.
-    const std::string wanted = environment_variable("TUTTI_LAUNCHER").value_or("");
     if (wanted == names.launcher || (wanted == "pmix" && names.rank == kSlurm.rank)) return names;
     found.push_back(names);
-    groups.push_back({names.rank, names.ranks});
+    variables.push_back({names.launcher, {names.rank, names.ranks}});
   }
-  if (found.empty()) return std::nullopt;
-  if (found.size() == 1) return found.front();
-  const std::vector<Inheritance> inherited = inheritance_of(groups);
-  const auto last = std::min_element(inherited.begin(), inherited.end(),
-                                     [](const auto& a, const auto& b) { return a.generations < b.generations; });
-  return found[static_cast<std::size_t>(last - inherited.begin())];
+  const auto index = innermost(origins_of(variables));
+  return index ? std::optional<Names>(found[*index]) : std::nullopt;
 }
 
 }  // namespace

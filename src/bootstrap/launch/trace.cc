@@ -3,8 +3,7 @@
 #include <fmt/core.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <array>
+#include <cstddef>
 #include <utility>
 
 #include "base/config.h"
@@ -96,6 +95,28 @@ Result<LauncherTrace> find_wanted(const std::vector<LauncherTrace>& found, const
 
 }  // namespace
 
+std::vector<Origin> origins_of(std::span<const LauncherVariables> all) {
+  std::vector<std::vector<const char*>> names;
+  for (const LauncherVariables& one : all) names.push_back(one.names);
+  const std::vector<Inheritance> inherited = inheritance_of(names);
+  std::vector<Origin> origins;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const bool set_here = inherited[i].generations == 0 && inherited[i].known;
+    // Open MPI's MPI_Init starts a server for a process that has none.
+    origins.push_back({all[i].launcher != "pmix" || !set_here, inherited[i].generations});
+  }
+  return origins;
+}
+
+std::optional<std::size_t> innermost(std::span<const Origin> origins) {
+  std::optional<std::size_t> last;
+  for (std::size_t i = 0; i < origins.size(); ++i) {
+    if (!origins[i].starts_ranks) continue;
+    if (!last || origins[i].generations < origins[*last].generations) last = i;
+  }
+  return last;
+}
+
 std::string text_of(const LauncherTrace& trace) {
   const auto text = [](const std::optional<int>& n) { return n ? std::to_string(*n) : "?"; };
   return fmt::format("{} (rank {} of {})", trace.launcher, text(trace.rank), text(trace.ranks));
@@ -110,15 +131,12 @@ std::vector<LauncherTrace> launchers_in_environment() {
   std::vector<Found> found = find_all();
   // With one, nobody asks.
   if (found.size() > 1) {
-    std::vector<std::vector<const char*>> names;
-    for (const Found& one : found) names.push_back(one.names);
-    const std::vector<Inheritance> inherited = inheritance_of(names);
+    std::vector<LauncherVariables> variables;
+    for (const Found& one : found) variables.push_back({one.trace.launcher, one.names});
+    const std::vector<Origin> origins = origins_of(variables);
     for (std::size_t i = 0; i < found.size(); ++i) {
-      LauncherTrace& trace = found[i].trace;
-      trace.generations = inherited[i].generations;
-      const bool set_here = trace.generations == 0 && inherited[i].known;
-      // Open MPI's MPI_Init starts a server for a process that has none.
-      if (trace.launcher == "pmix" && set_here) trace.starts_ranks = false;
+      found[i].trace.generations = origins[i].generations;
+      found[i].trace.starts_ranks &= origins[i].starts_ranks;
     }
   }
   std::vector<LauncherTrace> traces;
@@ -128,19 +146,19 @@ std::vector<LauncherTrace> launchers_in_environment() {
 
 Result<LauncherTrace> choose_launcher(const std::vector<LauncherTrace>& found, const std::string& wanted) {
   if (!wanted.empty()) return find_wanted(found, wanted);
-  std::vector<LauncherTrace> starters;
-  std::copy_if(found.begin(), found.end(), std::back_inserter(starters),
-               [](const LauncherTrace& t) { return t.starts_ranks; });
-  if (starters.empty()) return found.front();
-  const auto last = std::min_element(starters.begin(), starters.end(),
-                                     [](const auto& a, const auto& b) { return a.generations < b.generations; });
-  for (const LauncherTrace& other : starters) {
+  std::vector<Origin> origins;
+  for (const LauncherTrace& trace : found) origins.push_back({trace.starts_ranks, trace.generations});
+  const auto index = innermost(origins);
+  if (!index) return found.front();
+  const LauncherTrace* const last = &found[*index];
+  for (const LauncherTrace& other : found) {
+    if (!other.starts_ranks) continue;
     if (other.generations == last->generations && contradict(*last, other)) return undecided(*last, other);
   }
   if (last->complete || !last->rank || !last->ranks) return *last;
   // A script has given the ranks of another launcher new names. By that one they find each other.
-  for (const LauncherTrace& other : starters) {
-    if (other.complete && other.rank == last->rank && !contradict(*last, other)) return other;
+  for (const LauncherTrace& other : found) {
+    if (other.starts_ranks && other.complete && other.rank == last->rank && !contradict(*last, other)) return other;
   }
   return *last;
 }

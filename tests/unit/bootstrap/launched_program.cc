@@ -1,6 +1,7 @@
 // Started by a launcher: finds its job, joins it, gathers, leaves. With "mpi" (when built with MPI),
-// MPI_Init comes afterwards, to see that the launcher's connection still serves it. "linger" makes
-// rank 0 outlive the others.
+// MPI_Init comes afterwards, to see that the launcher's connection still serves it; with "alone" it comes first, in
+// processes that no MPI launcher started, each of which is a job of its own to MPI. "linger" makes rank 0 outlive the
+// others.
 #include <unistd.h>
 
 #include <cstdio>
@@ -64,17 +65,21 @@ int join_and_leave(LaunchedJob* found) {
 
 int main(int argc, char** argv) {
   LaunchedJob found;
+  [[maybe_unused]] const bool alone = argc > 1 && std::strcmp(argv[1], "alone") == 0;
+#ifdef TUTTI_TEST_WITH_MPI
+  if (alone) MPI_Init(&argc, &argv);
+#endif
   // Twice: a process may make several communicators from its environment.
   for (int round = 0; round < 2; ++round) {
     if (const int error = join_and_leave(&found); error != 0) return error;
   }
 #ifdef TUTTI_TEST_WITH_MPI
   int mpi_rank = -1;
-  MPI_Init(&argc, &argv);
+  if (!alone) MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &mpi_rank);
   MPI_Barrier(MPI_COMM_WORLD);
   MPI_Finalize();
-  if (mpi_rank != found.rank) return fail("MPI", Status::internal("the ranks differ"));
+  if (mpi_rank != (alone ? 0 : found.rank)) return fail("MPI", Status::internal("the ranks differ"));
 #endif
   if (argc > 1 && std::strcmp(argv[1], "linger") == 0 && found.rank == 0) ::sleep(1);
   std::printf("joined as %d of %d by %s\n", found.rank, found.ranks, found.launcher.c_str());

@@ -46,23 +46,38 @@ bool refuses(const Variables& variables, const std::string& text) {
   return local.status().code() == Code::kInvalidUsage && local.status().message().find(text) != std::string::npos;
 }
 
+void add(const Variables& more, Variables* all) {
+  for (const auto& variable : more) all->push_back(variable);
+}
+
 }  // namespace
 
 TEST_CASE("each launcher's variables, in their order") {
   Variables all = {
       {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "2"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "3(x2),2"}};
   CHECK(found(all) == std::pair{1, 2});
-  all.insert(all.end(), {{"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "5"}});
+  add({{"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "5"}}, &all);
   CHECK(found(all) == std::pair{0, 5});
-  all.insert(all.end(), {{"OMPI_COMM_WORLD_LOCAL_RANK", "3"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
-  CHECK(found(all) == std::pair{3, 4});
   // Half of torchrun's is not torchrun's.
-  all.insert(all.end(), {{"LOCAL_RANK", "6"}});
-  CHECK(found(all) == std::pair{3, 4});
-  all.insert(all.end(), {{"LOCAL_WORLD_SIZE", "7"}});
+  add({{"LOCAL_RANK", "6"}}, &all);
+  CHECK(found(all) == std::pair{0, 5});
+  add({{"LOCAL_WORLD_SIZE", "7"}}, &all);
   CHECK(found(all) == std::pair{6, 7});
-  all.insert(all.end(), {{"TUTTI_LOCAL_RANK", "8"}, {"TUTTI_LOCAL_SIZE", "9"}});
+  add({{"TUTTI_LOCAL_RANK", "8"}, {"TUTTI_LOCAL_SIZE", "9"}}, &all);
   CHECK(found(all) == std::pair{8, 9});
+}
+
+// Only MPI_Init sets them in the process that reads them; mpirun's are those of
+// tests/unit/bootstrap/nested_launchers.sh.
+TEST_CASE("local rank: variables of PMIx that this process has set do not count") {
+  const Variables by_mpi_init = {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
+  CHECK(refuses(by_mpi_init, "no launcher says"));
+  CHECK(detect_local_rank(LocalRank{})->ranks == 1);
+  CHECK(found({by_mpi_init[0], by_mpi_init[1], {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "3"}}) == std::pair{2, 3});
+  // Unless the user names the launcher.
+  ::setenv("TUTTI_LAUNCHER", "pmix", 1);
+  CHECK(found(by_mpi_init) == std::pair{0, 1});
+  ::unsetenv("TUTTI_LAUNCHER");
 }
 
 TEST_CASE("what is missing or unusable is named") {

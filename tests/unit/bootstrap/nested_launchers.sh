@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Launchers that start each other: the one that started the ranks last says which ranks they are.
-# Usage: nested_launchers.sh PROGRAM NAME LAUNCHER...: NAME as tutti calls the launcher, LAUNCHER its command up to the
-# number of ranks. What stands for torchrun is a shell that sets torchrun's variables and starts the ranks of one agent.
+# Usage: nested_launchers.sh PROGRAM MPI_PROGRAM NAME LAUNCHER...: MPI_PROGRAM is PROGRAM with that launcher's MPI, or
+# none; NAME as tutti calls the launcher, LAUNCHER its command up to the number of ranks. What stands for torchrun is a shell that sets torchrun's variables and starts the ranks of one agent.
 set -euo pipefail
-program=$1 name=$2
-shift 2
+program=$1 mpi_program=$2 name=$3
+shift 3
 outer=("$@")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -23,7 +23,7 @@ pids=
 for l in 0 1; do
   rank=$((agent * 2 + l))
   RANK=$rank WORLD_SIZE=$1 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$PORT \
-    TORCHELASTIC_RUN_ID=none timeout 60 "$2" linger &
+    TORCHELASTIC_RUN_ID=none timeout 60 "$2" "${3:-linger}" &
   pids="$pids $!"
 done
 status=0
@@ -71,6 +71,9 @@ joined "torchrun in $name, one agent" 2 torchrun "${outer[@]}" 1 "$folder/agent"
 joined "torchrun in $name, two agents" 4 torchrun "${outer[@]}" 2 "$folder/agent" 4 "$program"
 joined "torchrun in $name, behind a process that closes descriptors" 2 torchrun \
   "${outer[@]}" 1 python3 "$folder/closing" "$folder/agent" 2 "$program"
+# Without an MPI launcher, MPI_Init names each process the only rank, in variables that look like the launcher's.
+[[ $mpi_program == none ]] ||
+  joined "torchrun around MPI_Init of processes on their own" 2 torchrun "$folder/agent" 2 "$mpi_program" alone
 old_plain=(env TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_SIZE=1)
 if [[ ${outer[0]} != srun ]]; then
   joined "$name in torchrun" 2 "$name" "${stale[@]}" TORCHELASTIC_RUN_ID=none "${between[@]}" "${outer[@]}" 2 "$program" linger
