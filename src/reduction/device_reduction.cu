@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "reduction/device_launch.h"
 #include "reduction/device_operators.h"
 #include "reduction/device_reduction.h"
 
@@ -12,6 +11,15 @@ namespace {
 constexpr unsigned kThreads = kDeviceThreads;
 // Of a multiprocessor: as many as are resident.
 constexpr unsigned kBlocksEach = 4;
+
+// Of the current device; 0 if that cannot be found out.
+unsigned multiprocessors() {
+  int device = 0;
+  int count = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
+  return known ? static_cast<unsigned>(count) : 0;
+}
 
 template <DataType type>
 __global__ void __launch_bounds__(kThreads) reduce(DeviceReduction r) {

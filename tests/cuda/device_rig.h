@@ -1,19 +1,18 @@
-// For tests on CUDA devices: memory, streams, waiting with an end.
+// For tests on CUDA devices: memory and streams.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <random>
-#include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/types.h"
-#include "executor/cuda/device_strands.h"
 
 namespace tutti::internal::test {
 
@@ -70,26 +69,6 @@ class DeviceStreamOwner {
  private:
   cudaStream_t stream_ = nullptr;
 };
-
-// What host and device tell each other.
-class Control {
- public:
-  Control() {
-    must(cudaHostAlloc(&memory_, sizeof(executor::DeviceControl), cudaHostAllocMapped), "cudaHostAlloc");
-    new (memory_) executor::DeviceControl();
-  }
-  Control(const Control&) = delete;
-  Control& operator=(const Control&) = delete;
-  ~Control() { (void)cudaFreeHost(memory_); }
-  [[nodiscard]] executor::DeviceControl* get() const { return static_cast<executor::DeviceControl*>(memory_); }
-  void stop() const { *static_cast<volatile std::uint32_t*>(&get()->stop) = 1; }
-
- private:
-  void* memory_ = nullptr;
-};
-
-// Waits for all that is queued on them. False: it took longer, was told to stop, and has ended.
-bool finish(std::span<const DeviceStreamOwner> streams, const Control& control, double seconds);
 
 // Any bits: NaNs, infinities, denormals among them.
 inline std::vector<std::byte> random_bytes(std::size_t bytes, std::uint32_t seed) {

@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <functional>
 
-#include "algorithms/catalog.h"
-#include "device_job.h"
 #include "direct_job.h"
 #include "reduction/device_reduction.h"
 
@@ -17,7 +15,6 @@ using namespace tutti::internal::test;
 namespace {
 
 constexpr int kRounds = 7;
-constexpr double kLongSeconds = 30;
 
 // The median over the rounds of one call's microseconds. `queue` queues one call; `wait` waits for all.
 double time_us(int calls, const std::function<void()>& queue, const std::function<void()>& wait) {
@@ -143,33 +140,6 @@ void direct_latency(int ranks, std::size_t bytes) {
   for (const cudaGraphExec_t graph : empty) must(cudaGraphExecDestroy(graph), "destroy");
 }
 
-void by_strands(const char* name, int ranks, std::size_t bytes, double peak_gbs, unsigned channels,
-                std::uint32_t slot_bytes, std::uint32_t slots) {
-  const algorithms::AlgorithmEntry& entry = *algorithms::find(Collective::kAllReduce, name);
-  std::vector<schedule::Schedule> schedules;
-  for (int r = 0; r < ranks; ++r)
-    schedules.push_back(algorithms::make_schedule(entry, algorithms::World{ranks, {}}, r, 0).value());
-  JobShape shape;
-  shape.type = DataType::kFloat32;
-  const std::size_t blocks = schedules[0].shape.blocks;
-  shape.block_elements = bytes / sizeof(float) / blocks;
-  shape.channels = channels;
-  shape.slot_bytes = slot_bytes;
-  shape.slot_count = slots;
-  DeviceJob job(schedules, std::vector<std::vector<std::byte>>(ranks, std::vector<std::byte>(bytes)), shape);
-  if (job.strands() > executor::most_resident_strands(shape.type)) return;
-  const auto wait = [&] {
-    if (!job.finish(kLongSeconds)) throw std::runtime_error("strands do not end");
-  };
-  const std::string what = std::string(name) + ", " + std::to_string(ranks) + " ranks, " + std::to_string(bytes) +
-                           " B, channels " + std::to_string(channels) + ", slots " + std::to_string(slots) + " x " +
-                           std::to_string(slot_bytes);
-  print(what.c_str(),
-        time_us(
-            bytes > 1 << 20 ? 3 : 50, [&] { job.start(); }, wait),
-        2.0 * static_cast<double>(bytes) * ranks, peak_gbs);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -194,13 +164,6 @@ int main(int argc, char** argv) {
       for (const std::size_t small : {std::size_t{8}, std::size_t{1024}, std::size_t{8192}})
         direct_latency(ranks, small);
     }
-    for (const int ranks : {2, 4, 8}) {
-      for (const unsigned channels : {8u, 16u, 32u}) {
-        for (const std::uint32_t slot : {32u << 10, 128u << 10, 512u << 10})
-          by_strands("ring", ranks, bytes, peak_gbs, channels, slot, 2);
-      }
-    }
-    by_strands("ring", 2, 8192, peak_gbs, 1, 8192, 2);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "device_speed: %s\n", e.what());
     return 1;

@@ -38,7 +38,6 @@ test_section() {
 
 run_device() {
   test_section 300 "$here/bin/reduction_device_test"
-  test_section 300 "$here/bin/strands_device_test" -d yes
   test_section 300 "$here/bin/direct_device_test" -d yes
   test_section 200 "$here/bin/device_order" -d yes
   test_section 200 "$here/bin/device_graphs" -d yes
@@ -68,9 +67,6 @@ run_sanitizer() {
     echo '==> no compute-sanitizer here' >>"$report"
     return
   fi
-  local short=('channels*,lanes go on*')
-  test_section 120 compute-sanitizer --error-exitcode 9 --tool memcheck "$here/bin/strands_device_test" "${short[@]}"
-  test_section 120 compute-sanitizer --error-exitcode 9 --tool synccheck "$here/bin/strands_device_test" "${short[@]}"
   for tool in memcheck synccheck; do
     test_section 120 compute-sanitizer --error-exitcode 9 --tool "$tool" "$here/bin/direct_device_test" '*graph*'
   done
