@@ -394,12 +394,6 @@ std::vector<int> tree_children(int rank, int ranks) {
   return children;
 }
 
-int levels_below(int rank, int ranks) {
-  int levels = 0;
-  for (std::int64_t at = rank; at * kTreeArity + 1 < ranks; at = at * kTreeArity + 1) ++levels;
-  return levels;
-}
-
 std::size_t descriptors_of_root(int ranks) {
   return static_cast<std::size_t>(ranks) + kSpareDescriptors;
 }

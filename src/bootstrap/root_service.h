@@ -27,7 +27,6 @@ inline int tree_parent(int rank) {
   return (rank - 1) / kTreeArity;
 }  // REQUIRES: rank > 0
 std::vector<int> tree_children(int rank, int ranks);
-int levels_below(int rank, int ranks);
 
 // How many descriptors a root service may need until all ranks have joined.
 std::size_t descriptors_of_root(int ranks);

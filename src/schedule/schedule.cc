@@ -66,10 +66,6 @@ std::size_t widest(const Schedule& schedule, std::string (*text_of)(const Step&)
 
 }  // namespace
 
-bool Shape::in_input(std::int32_t rank, std::uint32_t c) const {
-  return holds_chunk(info_of(collective).input, rank, c);
-}
-
 bool Shape::in_output(std::int32_t rank, std::uint32_t c) const {
   return holds_chunk(info_of(collective).output, rank, c);
 }

@@ -129,8 +129,7 @@ struct Shape {
     if (chunks == blocks) return 1;
     return blocks == 1 ? chunks : chunks / blocks;
   }
-  // Whether `rank` contributes chunk c from its input / must find chunk c in its output at the end.
-  [[nodiscard]] bool in_input(std::int32_t rank, std::uint32_t c) const;
+  // Whether `rank` must find chunk c in its output at the end.
   [[nodiscard]] bool in_output(std::int32_t rank, std::uint32_t c) const;
   [[nodiscard]] bool holds_chunk(Holds holds, std::int32_t rank, std::uint32_t c) const {
     const ChunkRange r = held(holds, rank);
