@@ -16,8 +16,8 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "selection/prediction.h"
 #include "topology/detect.h"
-#include "topology/prediction.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -174,7 +174,7 @@ class Measuring {
     world_ = algorithms::World{ranks, std::move(hosts)};
     const std::string between =
         shares && transports.size() > 3 ? transports.substr(transports.find('+') + 1) : transports;
-    found_.kind = topology::kind_of(world_, "shm", between, ranks_per_cpu);
+    found_.kind = selection::kind_of(world_, "shm", between, ranks_per_cpu);
     if (world_.hosts.size() == 1) world_.hosts = {};
     found_.world = world_;
     found_.sharing = {cores, boots.size() == 1 && world_.hosts.size() > 1};
@@ -196,7 +196,7 @@ class Measuring {
         all.push_back({entry, {}});
         continue;
       }
-      auto schedules = topology::write_schedules(*entry, world_, 0);
+      auto schedules = selection::write_schedules(*entry, world_, 0);
       if (!schedules.is_ok()) return schedules.status();
       const auto at = static_cast<std::size_t>(std::find(known.begin(), known.end(), *schedules) - known.begin());
       if (at < known.size()) {

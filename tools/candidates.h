@@ -12,8 +12,8 @@
 
 #include "algorithms/catalog.h"
 #include "base/status.h"
+#include "selection/tuning.h"
 #include "topology/routes.h"
-#include "topology/tuning.h"
 
 namespace tutti::internal::tools {
 
@@ -35,7 +35,7 @@ struct MeasuredTime {
 };
 
 struct Measurements {
-  topology::JobKind kind;
+  selection::JobKind kind;
   algorithms::World world;
   topology::Sharing sharing;
   std::vector<MeasuredTime> times;  // candidates that were clearly slower at the size before are left out

@@ -12,9 +12,9 @@
 
 #include "base/config.h"
 #include "base/json_file.h"
+#include "selection/select.h"
 #include "topology/graph_json.h"
 #include "topology/nccl_xml.h"
-#include "topology/select.h"
 #include "transport/shm/costs.h"
 #include "transport/tcp/costs.h"
 #include "transport/verbs/costs.h"
@@ -332,24 +332,24 @@ double ranks_per_cpu(const Machines& machines) {
   return ranks_per_cpu_of(world_of(machines), machines.sharing);
 }
 
-topology::JobCosts default_costs(const algorithms::World& world, bool by_verbs, topology::Sharing sharing) {
-  topology::JobCosts costs = topology::default_costs(world, transport::shm::costs(),
-                                                     by_verbs ? transport::verbs::costs() : transport::tcp::costs(),
-                                                     ranks_per_cpu_of(world, sharing), sharing.one_machine);
+selection::JobCosts default_costs(const algorithms::World& world, bool by_verbs, topology::Sharing sharing) {
+  selection::JobCosts costs = selection::default_costs(world, transport::shm::costs(),
+                                                       by_verbs ? transport::verbs::costs() : transport::tcp::costs(),
+                                                       ranks_per_cpu_of(world, sharing), sharing.one_machine);
   costs.machine.between_devices = kBetweenDevices;
   costs.machine.device = kDevice;
   return costs;
 }
 
 algorithms::World world_of(const Machines& machines) {
-  return topology::world_of(machines.graph);
+  return selection::world_of(machines.graph);
 }
 
 namespace {
 
-topology::JobCosts costs_of(const Machines& machines, const topology::TunedJob* fitted) {
-  topology::JobCosts costs = default_costs(world_of(machines), machines.by_verbs, machines.sharing);
-  topology::use_fitted(fitted, costs);
+selection::JobCosts costs_of(const Machines& machines, const selection::TunedJob* fitted) {
+  selection::JobCosts costs = default_costs(world_of(machines), machines.by_verbs, machines.sharing);
+  selection::use_fitted(fitted, costs);
   return costs;
 }
 
@@ -358,11 +358,11 @@ topology::JobCosts costs_of(const Machines& machines, const topology::TunedJob* 
 Result<std::unique_ptr<const JobTuning>> apply_tuning(const std::string& file, Machines& machines) {
   auto found = std::make_unique<JobTuning>();
   if (!file.empty()) {
-    auto read = topology::read_tuning(file);
+    auto read = selection::read_tuning(file);
     if (!read.is_ok()) return read.status().with_context("TUTTI_TUNING");
     found->tuning = std::move(*read);
-    const topology::JobKind kind =
-        topology::kind_of(world_of(machines), "shm", machines.by_verbs ? "verbs" : "tcp", ranks_per_cpu(machines));
+    const selection::JobKind kind =
+        selection::kind_of(world_of(machines), "shm", machines.by_verbs ? "verbs" : "tcp", ranks_per_cpu(machines));
     found->tuned = found->tuning.find(kind);
     found->fitted = found->tuning.nearest_costs(kind);
     found->about = found->fitted == nullptr
@@ -374,8 +374,8 @@ Result<std::unique_ptr<const JobTuning>> apply_tuning(const std::string& file, M
   return std::unique_ptr<const JobTuning>(std::move(found));
 }
 
-std::shared_ptr<const topology::JobModel> model_of(const Machines& machines, const topology::TunedJob* fitted) {
-  return topology::JobModel::of(machines.graph, costs_of(machines, fitted));
+std::shared_ptr<const selection::JobModel> model_of(const Machines& machines, const selection::TunedJob* fitted) {
+  return selection::JobModel::of(machines.graph, costs_of(machines, fitted));
 }
 
 }  // namespace tutti::internal::tools

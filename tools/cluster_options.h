@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "selection/job_model.h"
+#include "selection/prediction.h"
 #include "topology/cluster.h"
-#include "topology/job_model.h"
-#include "topology/prediction.h"
 
 namespace tutti::internal::tools {
 
@@ -52,22 +52,22 @@ Result<Machines> make_machines(const ClusterOptions& options, topology::Graph gr
 // On the host that has most, at least 1.
 double ranks_per_cpu(const Machines& machines);
 // Where nothing was measured.
-topology::JobCosts default_costs(const algorithms::World& world, bool by_verbs, topology::Sharing sharing);
+selection::JobCosts default_costs(const algorithms::World& world, bool by_verbs, topology::Sharing sharing);
 // The graph's ranks, on their hosts.
 algorithms::World world_of(const Machines& machines);
 
 // What the file of TUTTI_TUNING, if there is one, says of a job of such ranks.
 struct JobTuning {
-  topology::Tuning tuning;
-  const topology::TunedJob* tuned = nullptr;   // the fastest algorithms of such jobs; null: it has none of the kind
-  const topology::TunedJob* fitted = nullptr;  // the nearest one's costs; null: it has none over the same transports
-  std::string about;                           // whose costs are taken, a line for people; empty: there is no file
+  selection::Tuning tuning;
+  const selection::TunedJob* tuned = nullptr;   // the fastest algorithms of such jobs; null: it has none of the kind
+  const selection::TunedJob* fitted = nullptr;  // the nearest one's costs; null: it has none over the same transports
+  std::string about;                            // whose costs are taken, a line for people; empty: there is no file
 };
-// As a job's rank 0 reads it. The machines get the fitted costs. kInvalidUsage as topology::read_tuning() has it.
+// As a job's rank 0 reads it. The machines get the fitted costs. kInvalidUsage as selection::read_tuning() has it.
 Result<std::unique_ptr<const JobTuning>> apply_tuning(const std::string& file, Machines& machines);
 
-// What selection goes by, as a communicator of these ranks has it. `fitted`: as in topology::use_fitted().
-std::shared_ptr<const topology::JobModel> model_of(const Machines& machines, const topology::TunedJob* fitted);
+// What selection goes by, as a communicator of these ranks has it. `fitted`: as in selection::use_fitted().
+std::shared_ptr<const selection::JobModel> model_of(const Machines& machines, const selection::TunedJob* fitted);
 
 // "100Gb/s", "12.5GB/s", with ",2us" behind it, or that alone. What is not given keeps its value in `speed`.
 Status parse_speed(const std::string& option, const std::string& text, topology::Speed& speed);

@@ -17,9 +17,9 @@
 #include "perf/options.h"
 #include "perf/ranks.h"
 #include "picture.h"
+#include "selection/prediction.h"
+#include "selection/select.h"
 #include "topology/detect.h"
-#include "topology/prediction.h"
-#include "topology/select.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -37,7 +37,7 @@ struct Options {
 struct Context {
   Collective collective = Collective::kAllReduce;
   Machines machines;
-  topology::Explanation explanation;
+  selection::Explanation explanation;
   std::string why;
 };
 
@@ -58,20 +58,20 @@ Result<Context> explain(Options& options) {
   if (!settings.is_ok()) return settings.status();
   const auto tuning = apply_tuning(settings.value().tuning, context.machines);
   if (!tuning.is_ok()) return tuning.status();
-  const topology::TunedJob* const tuned = tuning.value()->tuned;
+  const selection::TunedJob* const tuned = tuning.value()->tuned;
   const auto model = model_of(context.machines, tuning.value()->fitted);
-  auto explained = topology::explain(context.collective, *model, options.bytes, settings.value().algorithm,
-                                     schedule::Order::kAny, tuned);
+  auto explained = selection::explain(context.collective, *model, options.bytes, settings.value().algorithm,
+                                      schedule::Order::kAny, tuned);
   if (!explained.is_ok()) return explained.status();
   context.explanation = std::move(*explained);
   context.why = text_of(context.explanation.because);
-  if (!settings.value().tuning.empty() && (context.explanation.because == topology::Because::kPredicted ||
-                                           context.explanation.because == topology::Because::kNearly)) {
+  if (!settings.value().tuning.empty() && (context.explanation.because == selection::Because::kPredicted ||
+                                           context.explanation.because == selection::Because::kNearly)) {
     context.why += tuned == nullptr ? "; the file of TUTTI_TUNING has no such job"
                                     : "; the file of TUTTI_TUNING has no such collective";
   }
   if (!tuning.value()->about.empty()) context.why += "\n" + tuning.value()->about;
-  for (const std::string& idle : topology::idle_names(model->world(), settings.value().algorithm)) {
+  for (const std::string& idle : selection::idle_names(model->world(), settings.value().algorithm)) {
     context.why += fmt::format("\nTUTTI_ALGORITHM: {}", idle);
   }
   return context;
@@ -80,15 +80,15 @@ Result<Context> explain(Options& options) {
 // By name; what cannot be simulated is missing.
 std::map<std::string, double> simulated(const Context& context, const Options& options) {
   std::map<std::string, double> times;
-  for (const topology::Candidate& one : context.explanation.candidates) {
-    topology::Question question;
+  for (const selection::Candidate& one : context.explanation.candidates) {
+    selection::Question question;
     question.entry = one.entry;
     question.root = options.root;
     question.bytes = options.bytes;
     question.sharing = context.machines.sharing;
     question.slowed = context.machines.slowed;
     question.most_memory_bytes = std::size_t{2} << 30;
-    const auto prediction = topology::predict(context.machines.graph, context.machines.costs, question);
+    const auto prediction = selection::predict(context.machines.graph, context.machines.costs, question);
     if (prediction.is_ok()) times[one.entry->name] = prediction.value().timing.total_us;
   }
   return times;
@@ -107,7 +107,7 @@ void print(const Context& context, const Options& options, const std::map<std::s
     const auto known = times.find(name);
     return known == times.end() ? std::string("-") : fmt::format("{:.2f}", known->second);
   };
-  for (const topology::Candidate& one : context.explanation.candidates) {
+  for (const selection::Candidate& one : context.explanation.candidates) {
     std::printf("%s %-28s %14.2f %14s", one.entry == context.explanation.chosen ? ">" : " ", one.entry->name,
                 one.predicted_us, text(simulation, one.entry->name).c_str());
     if (!measured.empty()) std::printf(" %14s", text(measured, one.entry->name).c_str());

@@ -22,8 +22,8 @@
 #include "perf/output_file.h"
 #include "perf/plot.h"
 #include "perf/refusal.h"
+#include "selection/prediction.h"
 #include "size_table.h"
-#include "topology/prediction.h"
 #include "trace.h"
 
 namespace tutti::internal::tools {
@@ -31,7 +31,7 @@ namespace {
 
 using algorithms::AlgorithmEntry;
 using nlohmann::json;
-using topology::Prediction;
+using selection::Prediction;
 
 struct Options {
   ClusterOptions cluster;
@@ -296,7 +296,7 @@ class Simulator {
 
   Outcome simulate(const AlgorithmEntry* entry, std::uint64_t bytes) const {
     show_progress(entry->name, bytes);
-    topology::Question question;
+    selection::Question question;
     question.entry = entry;
     question.root = options_.root;
     question.bytes = bytes;
@@ -307,7 +307,7 @@ class Simulator {
     Outcome outcome;
     outcome.entry = entry;
     const std::int64_t begin_ns = now_ns();
-    auto prediction = topology::predict(machines_.graph, machines_.costs, question);
+    auto prediction = selection::predict(machines_.graph, machines_.costs, question);
     outcome.seconds = static_cast<double>(now_ns() - begin_ns) / 1e9;
     outcome.status = prediction.status();
     if (prediction.is_ok()) outcome.prediction = std::move(*prediction);
@@ -339,7 +339,7 @@ class Simulator {
                 {"collective", name_of(collective_)}, {"ranks", ranks_},
                 {"hosts", routes_.hosts().size()},    {"results", json::array()}};
     if (tuning_.fitted == nullptr) return all;
-    const topology::JobKind& kind = tuning_.fitted->kind;
+    const selection::JobKind& kind = tuning_.fitted->kind;
     all["costs_of"] = {{"hosts", kind.hosts}, {"transports", kind.transports}, {"ranks_per_cpu", kind.ranks_per_cpu}};
     return all;
   }

@@ -16,10 +16,10 @@
 #include "perf/refusal.h"
 #include "picture.h"
 #include "schedule/layout.h"
+#include "selection/select.h"
 #include "topo_facts.h"
 #include "topo_job.h"
 #include "topology/graph_json.h"
-#include "topology/select.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -66,8 +66,8 @@ Result<const algorithms::AlgorithmEntry*> entry_for(const Options& options, Coll
   Machines tuned = machines;
   const auto tuning = apply_tuning(settings.value().tuning, tuned);
   if (!tuning.is_ok()) return tuning.status();
-  return topology::select(collective, *model_of(tuned, tuning.value()->fitted), options.bytes,
-                          settings.value().algorithm, schedule::Order::kAny, tuning.value()->tuned);
+  return selection::select(collective, *model_of(tuned, tuning.value()->fitted), options.bytes,
+                           settings.value().algorithm, schedule::Order::kAny, tuning.value()->tuned);
 }
 
 Result<Overlay> overlay_of(Options options, const Machines& machines) {

@@ -19,9 +19,9 @@
 #include "names.h"
 #include "perf/options.h"
 #include "perf/ranks.h"
+#include "selection/fitting.h"
+#include "selection/tuning.h"
 #include "topology/cluster.h"
-#include "topology/fitting.h"
-#include "topology/tuning.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -55,8 +55,8 @@ std::vector<std::size_t> sizes_up_to(std::size_t most) {
 }
 
 // The first of a new algorithm counts from halfway, in powers, behind the last size of the one before.
-std::vector<topology::TunedChoice> choices_of(const Measurements& measured, Collective collective) {
-  std::vector<topology::TunedChoice> choices;
+std::vector<selection::TunedChoice> choices_of(const Measurements& measured, Collective collective) {
+  std::vector<selection::TunedChoice> choices;
   std::size_t last_bytes = 0;
   for (std::size_t i = 0; i < measured.times.size();) {
     if (measured.times[i].collective != collective) {
@@ -83,8 +83,8 @@ std::vector<topology::TunedChoice> choices_of(const Measurements& measured, Coll
   return choices;
 }
 
-topology::TunedJob job_of(const Measurements& measured, const std::vector<Collective>& collectives) {
-  topology::TunedJob job;
+selection::TunedJob job_of(const Measurements& measured, const std::vector<Collective>& collectives) {
+  selection::TunedJob job;
   job.kind = measured.kind;
   for (const Collective collective : collectives) {
     auto choices = choices_of(measured, collective);
@@ -97,7 +97,7 @@ topology::TunedJob job_of(const Measurements& measured, const std::vector<Collec
 Status try_output(const Options& options) {
   std::error_code none;
   if (std::filesystem::exists(options.output, none) && !options.force) {
-    if (auto before = topology::read_tuning(options.output); !before.is_ok()) {
+    if (auto before = selection::read_tuning(options.output); !before.is_ok()) {
       return Status::invalid_argument(before.status().message() + "; --force replaces it");
     }
   }
@@ -113,20 +113,20 @@ Status try_output(const Options& options) {
 
 // Adds to a file of this machine and version what was measured; anew where there is none, or another's. What it has of
 // other jobs is kept, and of this one what it has of other collectives.
-Status keep(const Options& options, const topology::TunedJob& job) {
-  topology::Tuning tuning;
+Status keep(const Options& options, const selection::TunedJob& job) {
+  selection::Tuning tuning;
   std::error_code none;
   if (std::filesystem::exists(options.output, none)) {
-    auto before = topology::read_tuning(options.output);
+    auto before = selection::read_tuning(options.output);
     if (!before.is_ok() && !options.force) {
       return Status::invalid_argument(before.status().message() + "; --force replaces it");
     }
     if (before.is_ok()) tuning = std::move(*before);
   }
-  tuning.machine = topology::machine_name();
+  tuning.machine = selection::machine_name();
   tuning.library = library_version();
   const auto known = std::find_if(tuning.jobs.begin(), tuning.jobs.end(),
-                                  [&](const topology::TunedJob& one) { return one.kind == job.kind; });
+                                  [&](const selection::TunedJob& one) { return one.kind == job.kind; });
   if (known == tuning.jobs.end()) {
     tuning.jobs.push_back(job);
   } else {
@@ -165,17 +165,17 @@ Status append_times(const std::string& path, const Measurements& measured, const
 }
 
 // The simulator's costs, with which it comes nearest to what was measured.
-Status fit(const Measurements& measured, topology::TunedJob& job, std::vector<double>& predicted) {
+Status fit(const Measurements& measured, selection::TunedJob& job, std::vector<double>& predicted) {
   if (measured.world.ranks > kMostRanksToFit) return {};
-  topology::ObservedJob observed;
+  selection::ObservedJob observed;
   observed.graph = topology::graph_of(measured.world, {}, {});
   observed.sharing = measured.sharing;
-  std::vector<topology::Observation> observations;
+  std::vector<selection::Observation> observations;
   for (const MeasuredTime& one : measured.times) {
     observations.push_back({one.entry, one.bytes, one.calls, one.us});
   }
   const Deadline deadline = Deadline::after_ms(kFitMs);
-  auto fitted = topology::fit_costs(
+  auto fitted = selection::fit_costs(
       observed, observations,
       default_costs(measured.world, job.kind.transports.find("verbs") != std::string::npos, measured.sharing).machine,
       [&] { return deadline.passed(); });
@@ -187,11 +187,11 @@ Status fit(const Measurements& measured, topology::TunedJob& job, std::vector<do
   return {};
 }
 
-void print(const topology::TunedJob& job, const Measurements& measured, const std::vector<double>& predicted) {
+void print(const selection::TunedJob& job, const Measurements& measured, const std::vector<double>& predicted) {
   std::printf("%s\n", text_of(job.kind).c_str());
   for (const auto& [collective, choices] : job.choices) {
     std::string line;
-    for (const topology::TunedChoice& one : choices) {
+    for (const selection::TunedChoice& one : choices) {
       const std::string& name = one.algorithm.empty() ? "what is predicted" : one.algorithm;
       line += line.empty() ? name : fmt::format(", from {} {}", one.from_bytes, name);
     }
@@ -226,7 +226,7 @@ int tune(tuttiComm_t comm, const Options& options, const std::vector<Collective>
   (void)tuttiCommUserRank(comm, &rank);
   Status status = measured.status();
   if (status.is_ok() && rank == 0) {
-    topology::TunedJob job = job_of(*measured, collectives);
+    selection::TunedJob job = job_of(*measured, collectives);
     std::vector<double> predicted;
     status = job.choices.empty()
                  ? Status::invalid_argument("no size was measured: --most-bytes leaves ranks no element")

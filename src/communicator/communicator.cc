@@ -13,8 +13,8 @@
 #include "communicator/job_summary.h"
 #include "communicator/queue_task.h"
 #include "memory/region.h"
+#include "selection/select.h"
 #include "topology/detect.h"
-#include "topology/select.h"
 #include "transport/shm/arena.h"
 
 namespace tutti::internal {

@@ -8,7 +8,7 @@
 #include "base/service_thread.h"
 #include "bootstrap/in_process.h"
 #include "bootstrap/launch/environment.h"
-#include "topology/select.h"
+#include "selection/select.h"
 #include "transport/verbs/options.h"
 
 namespace tutti::internal {
@@ -50,7 +50,7 @@ Status check_transports(const Settings& settings) {
 }
 
 Status check_algorithm(const Settings& settings) {
-  return topology::check_forced(settings.algorithm);
+  return selection::check_forced(settings.algorithm);
 }
 
 Status check_verbs(const Settings& settings) {

@@ -209,9 +209,9 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings, const std::st
   told.algorithm = settings.algorithm;
   told.memory_trouble = memory_trouble;
   if (rank == 0 && !settings.tuning.empty()) {
-    auto tuning = topology::read_tuning(settings.tuning);
+    auto tuning = selection::read_tuning(settings.tuning);
     if (!tuning.is_ok()) return tuning.status().with_context("TUTTI_TUNING");
-    told.tuning = topology::to_json(*tuning);
+    told.tuning = selection::to_json(*tuning);
   }
   if (rank == 0 && !settings.topology.empty()) {
     auto graph = topology::read_graph(settings.topology);
@@ -324,9 +324,9 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
   if (from != nullptr) {
     m.tuning = from->parent.tuning;
   } else if (!first.tuning.empty()) {
-    auto tuning = topology::parse_tuning(first.tuning, "what rank 0 tells of its TUTTI_TUNING");
+    auto tuning = selection::parse_tuning(first.tuning, "what rank 0 tells of its TUTTI_TUNING");
     if (!tuning.is_ok()) return tuning.status();
-    m.tuning = std::make_shared<const topology::Tuning>(std::move(*tuning));
+    m.tuning = std::make_shared<const selection::Tuning>(std::move(*tuning));
   }
   if (Status s = m.describe_machines(told, from); !s.is_ok()) return s;
   m.strict = first.strict;

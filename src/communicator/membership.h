@@ -16,9 +16,9 @@
 #include "bootstrap/peer_info.h"
 #include "communicator/machine_load.h"
 #include "communicator/transports.h"
+#include "selection/tuning.h"
 #include "topology/detect.h"
 #include "topology/graph.h"
-#include "topology/tuning.h"
 
 namespace tutti::internal {
 
@@ -80,7 +80,7 @@ struct Membership {
   std::size_t level2_bytes = kUsualLevel2Bytes;  // that a processor has, the least of all; the same on every rank
   MemoryReads reads_processes{};                 // the least that a rank wants
   std::string algorithm;                         // forced, by rank 0's TUTTI_ALGORITHM; empty: none
-  std::shared_ptr<const topology::Tuning> tuning;  // rank 0's TUTTI_TUNING; null: none
+  std::shared_ptr<const selection::Tuning> tuning;  // rank 0's TUTTI_TUNING; null: none
   // The machines of these ranks: by rank 0's TUTTI_TOPOLOGY, else hosts, packages and NUMA nodes as ranks have told;
   // and the speed of the slowest port to the network of those that are known (0: none is). The same on every rank.
   std::shared_ptr<const topology::Graph> graph;

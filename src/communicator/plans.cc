@@ -12,7 +12,7 @@
 #include "algorithms/prove.h"
 #include "base/float_mode.h"
 #include "base/log.h"
-#include "topology/prediction.h"
+#include "selection/prediction.h"
 
 namespace tutti::internal {
 namespace {
@@ -33,24 +33,24 @@ constexpr std::int64_t kGiveUpMs = 2000;
 constexpr std::int64_t kYieldMs = 1;
 
 // What selection goes by; and what was measured of such jobs, or null.
-std::shared_ptr<const topology::JobModel> model_of(const Membership& membership, const topology::TunedJob** tuned) {
+std::shared_ptr<const selection::JobModel> model_of(const Membership& membership, const selection::TunedJob** tuned) {
   const auto name = [](const Transport* transport) {
     return transport == nullptr ? std::string() : std::string(transport->name());
   };
   const auto costs_of = [&](const Transport* transport) {
     return transport == nullptr ? TransportCosts() : transport->costs(membership);
   };
-  const algorithms::World world = topology::world_of(*membership.graph);
-  topology::JobCosts costs =
-      topology::default_costs(world, costs_of(membership.within_hosts), costs_of(membership.between_hosts),
-                              membership.ranks_per_cpu, membership.one_machine);
+  const algorithms::World world = selection::world_of(*membership.graph);
+  selection::JobCosts costs =
+      selection::default_costs(world, costs_of(membership.within_hosts), costs_of(membership.between_hosts),
+                               membership.ranks_per_cpu, membership.one_machine);
   if (membership.tuning != nullptr) {
-    const topology::JobKind kind = topology::kind_of(world, name(membership.within_hosts),
-                                                     name(membership.between_hosts), membership.ranks_per_cpu);
+    const selection::JobKind kind = selection::kind_of(world, name(membership.within_hosts),
+                                                       name(membership.between_hosts), membership.ranks_per_cpu);
     *tuned = membership.tuning->find(kind);
-    topology::use_fitted(membership.tuning->nearest_costs(kind), costs);
+    selection::use_fitted(membership.tuning->nearest_costs(kind), costs);
   }
-  return topology::JobModel::of(*membership.graph, costs);
+  return selection::JobModel::of(*membership.graph, costs);
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState&
       model_(model_of(membership, &tuned_)) {
   for (auto& rows : rows_) rows.resize(static_cast<std::size_t>(membership.ranks()));
   if (membership.rank != 0 || membership.algorithm.empty() || !log::enabled(log::Level::kInfo)) return;
-  for (const std::string& idle : topology::idle_names(world(), membership.algorithm)) {
+  for (const std::string& idle : selection::idle_names(world(), membership.algorithm)) {
     log::info(fmt::format("TUTTI_ALGORITHM: {}", idle));
   }
 }
@@ -73,7 +73,7 @@ Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState&
 Result<const algorithms::AlgorithmEntry*> Plans::select(Collective collective, std::size_t bytes,
                                                         schedule::Order order) const {
   const InFloatMode standard;  // ranks must come to the same
-  return topology::select(collective, *model_, bytes, membership_.algorithm, order, tuned_);
+  return selection::select(collective, *model_, bytes, membership_.algorithm, order, tuned_);
 }
 
 Plans::~Plans() = default;
@@ -261,7 +261,7 @@ const executor::Plan* Plans::keep(Making& making) {
 
 Status Plans::check_forced(Collective collective, schedule::Order order) const {
   if (membership_.algorithm.empty()) return {};
-  return topology::forced_entry(collective, world(), membership_.algorithm, order).status();
+  return selection::forced_entry(collective, world(), membership_.algorithm, order).status();
 }
 
 Result<std::unique_ptr<executor::Plan>> Plans::plan_transfers(schedule::Schedule schedule) {
@@ -282,14 +282,14 @@ Result<std::string> Plans::describe(Collective collective, std::size_t bytes) co
 
 std::vector<std::string> Plans::describe_choice(Collective collective, std::size_t bytes) const {
   const auto found =
-      topology::explain(collective, *model_, bytes, membership_.algorithm, schedule::Order::kAny, tuned_);
+      selection::explain(collective, *model_, bytes, membership_.algorithm, schedule::Order::kAny, tuned_);
   if (!found.is_ok()) return {};
-  const topology::Explanation& choice = found.value();
+  const selection::Explanation& choice = found.value();
   std::vector<std::string> lines{text_of(choice.because)};
   if (choice.fitted_to) {
     lines.front() += fmt::format("; predictions with the costs of {} (TUTTI_TUNING)", text_of(*choice.fitted_to));
   }
-  for (const topology::Candidate& one : choice.candidates) {
+  for (const selection::Candidate& one : choice.candidates) {
     lines.push_back(std::isinf(one.predicted_us)
                         ? fmt::format("{}: not predicted", one.entry->name)
                         : fmt::format("{}: predicted {:.1f} us", one.entry->name, one.predicted_us));

@@ -15,7 +15,7 @@
 #include "communicator/membership.h"
 #include "executor/plan.h"
 #include "executor/waiter.h"
-#include "topology/select.h"
+#include "selection/select.h"
 
 namespace tutti::internal {
 
@@ -101,8 +101,8 @@ class Plans {
   const FailureState& failure_;
   executor::Waiter& waiter_;
   const std::int64_t timeout_ms_;
-  const topology::TunedJob* tuned_ = nullptr;  // of the membership's tuning; null: nothing was measured
-  const std::shared_ptr<const topology::JobModel> model_;
+  const selection::TunedJob* tuned_ = nullptr;  // of the membership's tuning; null: nothing was measured
+  const std::shared_ptr<const selection::JobModel> model_;
   std::map<int, std::unique_ptr<transport::Link>> links_;  // by peer
   std::map<std::pair<const algorithms::AlgorithmEntry*, int>, Planned> plans_;
   std::array<std::vector<std::unique_ptr<Row>>, 2 * kCollectives> rows_;

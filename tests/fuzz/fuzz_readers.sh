@@ -18,7 +18,7 @@ cache=$(command -v ccache || true)
 flags=(-std=c++20 -O1 -gline-tables-only -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE
   "-DTUTTI_VERSION_TEXT=\"$version\"" -Isrc)
 files=("$readers" src/base/{control_group,json_file,status,types,fmt,log,config,similar,variables,descriptors,fork,message_costs,version}.cc src/schedule/*.cc
-  src/algorithms/*.cc src/topology/{graph,graph_json,host_graph,nccl_xml,tuning,costs_json,detect}.cc)
+  src/algorithms/*.cc src/topology/{graph,graph_json,host_graph,nccl_xml,detect}.cc src/selection/{tuning,costs_json}.cc)
 export compiler folder cache
 printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c '
   object=$folder/objects/$(echo "$1" | tr / _).o

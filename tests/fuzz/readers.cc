@@ -10,9 +10,9 @@
 
 #include "algorithms/program.h"
 #include "schedule/verify.h"
+#include "selection/tuning.h"
 #include "topology/graph_json.h"
 #include "topology/nccl_xml.h"
-#include "topology/tuning.h"
 
 using namespace tutti::internal;
 
@@ -37,9 +37,9 @@ void read_graph(const Result<topology::Graph>& graph) {
 }
 
 void read_tuning(const std::string& text) {
-  const auto tuning = topology::parse_tuning(text, "file");
+  const auto tuning = selection::parse_tuning(text, "file");
   if (!tuning.is_ok()) return;
-  const auto again = topology::parse_tuning(to_json(tuning.value()), "file");
+  const auto again = selection::parse_tuning(to_json(tuning.value()), "file");
   require(again.is_ok() && again.value() == tuning.value());
 }
 

@@ -18,10 +18,11 @@ ALLOWED = {
     "memory": {"base"},
     "transport": {"base", "memory", "net"},
     "topology": {"schedule", "algorithms", "base"},
+    "selection": {"topology", "schedule", "algorithms", "base"},
     "executor": {"schedule", "transport", "reduction", "memory", "base"},
     "bootstrap": {"base", "net"},
-    "communicator": {"algorithms", "base", "bootstrap", "executor", "memory", "net", "reduction", "schedule", "topology",
-                     "transport"},
+    "communicator": {"algorithms", "base", "bootstrap", "executor", "memory", "net", "reduction", "schedule", "selection",
+                     "topology", "transport"},
     "api": {"base", "communicator"},
 }
 # Sources that are no part of a header of their name, and of which header they are.

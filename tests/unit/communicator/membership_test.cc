@@ -7,9 +7,9 @@
 
 #include "catch_compat.h"
 #include "communicator/transport_shm.h"
+#include "selection/prediction.h"
 #include "topology/cluster.h"
 #include "topology/graph_json.h"
-#include "topology/prediction.h"
 
 using namespace tutti::internal;
 
@@ -141,17 +141,17 @@ TEST_CASE("the machines' graph is of what ranks tell of their places and ports")
   const Membership m =
       member(0, with_places(book(kTwoMachines), {{0, 0}, {1, 1}, {0, 0}, {0, 0}}, {100, 25.5, 40, 100}));
   CHECK(m.port_gbits == 25.5);
-  const algorithms::World world = topology::world_of(*m.graph);
+  const algorithms::World world = selection::world_of(*m.graph);
   CHECK(world.hosts == algorithms::Hosts(m.hosts));
   REQUIRE(world.hierarchy.size() == 2);
   CHECK(world.hierarchy[1] == algorithms::Hosts{{0, 3}, {1}, {2}});
   // Of a split, what its own ranks have told.
   const Membership part = member_of_split(0, m, {0, 1});
-  CHECK(topology::world_of(*part.graph).hierarchy.empty());
+  CHECK(selection::world_of(*part.graph).hierarchy.empty());
   CHECK(part.graph->nodes.size() > 1);
   const Membership unknown = member(0, with_places(book(kTwoMachines), {{}, {}, {}, {}}, {100, 0, 40, 100}));
   CHECK(unknown.port_gbits == 40);
-  CHECK(topology::world_of(*unknown.graph).hierarchy.size() == 1);
+  CHECK(selection::world_of(*unknown.graph).hierarchy.size() == 1);
 }
 
 TEST_CASE("rank 0's description of the machines holds, if they are the job's") {

@@ -136,13 +136,13 @@ TEST_CASE("the choice is explained by why it is made, and by what the candidates
   CHECK(forced.size() == predicted.size() + 1);
   CHECK(explained(threads({1, 1, 1, 1}, "quantum")).empty());
 
-  topology::Tuning tuning;
+  selection::Tuning tuning;
   tuning.jobs.push_back({{{4}, "shm", membership.ranks_per_cpu}, topology::MachineCosts(), 0, {}});
-  membership.tuning = std::make_shared<const topology::Tuning>(tuning);
+  membership.tuning = std::make_shared<const selection::Tuning>(tuning);
   CHECK(explained(membership).at(0) ==
         "predicted to be fastest; predictions with the costs of 4 ranks on 1 host over shm (TUTTI_TUNING)");
   tuning.jobs[0].choices[Collective::kAllReduce] = {{0, "ring"}};
-  membership.tuning = std::make_shared<const topology::Tuning>(tuning);
+  membership.tuning = std::make_shared<const selection::Tuning>(tuning);
   CHECK(explained(membership).at(0).starts_with("measured to be fastest: TUTTI_TUNING; predictions with "));
 }
 

@@ -1,4 +1,4 @@
-#include "topology/tuning.h"
+#include "selection/tuning.h"
 
 #include <fstream>
 #include <string>
@@ -6,10 +6,11 @@
 #include "base/version.h"
 #include "catch_compat.h"
 #include "made_tree.h"
+#include "selection/select.h"
 #include "topology/cluster.h"
-#include "topology/select.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
+using namespace topology;
 namespace {
 
 using algorithms::World;
@@ -176,4 +177,4 @@ TEST_CASE("files of other machines and versions are refused") {
 }
 
 }  // namespace
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

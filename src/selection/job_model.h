@@ -12,17 +12,17 @@
 #include "algorithms/catalog.h"
 #include "base/message_costs.h"
 #include "base/mutex.h"
+#include "selection/tuning.h"
 #include "topology/graph.h"
 #include "topology/routes.h"
-#include "topology/tuning.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
 
 // The same on every rank.
 struct JobCosts {
-  MachineCosts machine;
-  Speed port;  // see set_ports()
-  Sharing sharing;
+  topology::MachineCosts machine;
+  topology::Speed port;  // see set_ports()
+  topology::Sharing sharing;
   bool measured = false;             // what a port does is, too
   std::optional<JobKind> fitted_to;  // the job to whose measurements; none: they are what transports publish
   bool operator==(const JobCosts&) const = default;
@@ -37,15 +37,15 @@ JobCosts default_costs(const algorithms::World& world, const TransportCosts& wit
 void use_fitted(const TunedJob* fitted, JobCosts& costs);
 
 // Gives ports that lead to a network that speed: those that have none, and where it was measured all.
-void set_ports(Graph& graph, const JobCosts& costs);
+void set_ports(topology::Graph& graph, const JobCosts& costs);
 
 // Any thread.
 class JobModel {
  public:
   // The same one for all in this process that ask for the same while it is there. The graph's ports get the costs'
   // speed, as set_ports() does. REQUIRES: graph.check(), and it has ranks.
-  static std::shared_ptr<const JobModel> of(Graph graph, const JobCosts& costs);
-  JobModel(Graph graph, const JobCosts& costs);
+  static std::shared_ptr<const JobModel> of(topology::Graph graph, const JobCosts& costs);
+  JobModel(topology::Graph graph, const JobCosts& costs);
   ~JobModel();
   JobModel(const JobModel&) = delete;
   JobModel& operator=(const JobModel&) = delete;
@@ -76,7 +76,7 @@ class JobModel {
   // Of those ranks alone; none are named: of all.
   [[nodiscard]] std::unique_ptr<Simulated> make(const std::vector<int>& ranks) const;
 
-  const Graph graph_;
+  const topology::Graph graph_;
   const algorithms::World world_;
   const int ports_;
   const JobCosts costs_;
@@ -87,4 +87,4 @@ class JobModel {
   mutable std::map<std::pair<const algorithms::AlgorithmEntry*, std::size_t>, double> known_ TUTTI_GUARDED_BY(mutex_);
 };
 
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

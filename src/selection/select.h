@@ -11,10 +11,10 @@
 
 #include "algorithms/catalog.h"
 #include "base/status.h"
-#include "topology/job_model.h"
-#include "topology/tuning.h"
+#include "selection/job_model.h"
+#include "selection/tuning.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
 
 // `forced`: TUTTI_ALGORITHM, a comma-separated list of NAME (where a collective has it) and
 // COLLECTIVE:NAME, where a NAME may have a parameter that the catalog does not list. kInvalidUsage if that names what
@@ -59,4 +59,4 @@ std::vector<std::string> idle_names(const algorithms::World& world, const std::s
 // Whether `forced` names only what there is, for whatever ranks. kInvalidUsage quotes it, and says what is wrong.
 Status check_forced(const std::string& forced);
 
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

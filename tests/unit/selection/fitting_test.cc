@@ -1,4 +1,4 @@
-#include "topology/fitting.h"
+#include "selection/fitting.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,8 @@
 #include "sanitizers.h"
 #include "topology/cluster.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
+using namespace topology;
 namespace {
 
 using algorithms::World;
@@ -120,4 +121,4 @@ TEST_CASE("a byte costs what is given at some sizes, and in between what is in b
 }
 
 }  // namespace
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

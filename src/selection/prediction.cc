@@ -1,4 +1,4 @@
-#include "topology/prediction.h"
+#include "selection/prediction.h"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
 namespace {
 
 using algorithms::AlgorithmEntry;
@@ -86,20 +86,20 @@ class Comparison {
 };
 
 // Of the nodes around a place, from the root on.
-std::size_t depth_of_host(const Graph& graph, const std::vector<std::int32_t>& nodes) {
+std::size_t depth_of_host(const topology::Graph& graph, const std::vector<std::int32_t>& nodes) {
   const auto host = std::find_if(nodes.begin(), nodes.end(), [&](std::int32_t node) {
-    return graph.nodes[static_cast<std::size_t>(node)].kind == NodeKind::kHost;
+    return graph.nodes[static_cast<std::size_t>(node)].kind == topology::NodeKind::kHost;
   });
   return static_cast<std::size_t>(host - nodes.begin());
 }
 
 class Predictor {
  public:
-  Predictor(const Graph& graph, const MachineCosts& costs, const Question& question)
+  Predictor(const topology::Graph& graph, const topology::MachineCosts& costs, const Question& question)
       : graph_(graph), costs_(costs), question_(question) {}
 
   Result<Prediction> run() {
-    Routes routes(graph_, costs_, question_.sharing, question_.slowed);
+    topology::Routes routes(graph_, costs_, question_.sharing, question_.slowed);
     world_ = world_of(graph_);
     const bool slowed = !question_.slowed.ranks.empty() || !question_.slowed.nodes.empty();
     if (!slowed && !question_.keeps_steps && !question_.sharing.one_machine && hosts_alike(graph_)) {
@@ -133,7 +133,7 @@ class Predictor {
       if (!alike) break;
     }
     if (!alike) return Prediction{};
-    const Routes routes(graph_, costs_, question_.sharing, {}, true);
+    const topology::Routes routes(graph_, costs_, question_.sharing, {}, true);
     auto simulated = simulate(routes, [per_host](int rank) { return rank % per_host; });
     // Hosts may still differ in the order of what they exchange.
     if (!simulated.is_ok() && simulated.status().code() == Code::kInvalidArgument) return Prediction{};
@@ -165,7 +165,7 @@ class Predictor {
     return {};
   }
 
-  Result<Prediction> simulate(const Routes& routes, std::function<int(int)> representative) {
+  Result<Prediction> simulate(const topology::Routes& routes, std::function<int(int)> representative) {
     auto elements = elements_of(schedules_.front().shape, question_.bytes, question_.element_bytes);
     if (!elements.is_ok()) return elements.status();
     const schedule::Layout layout(schedules_.front().shape, *elements, question_.element_bytes);
@@ -184,8 +184,8 @@ class Predictor {
     return prediction;
   }
 
-  const Graph& graph_;
-  const MachineCosts& costs_;
+  const topology::Graph& graph_;
+  const topology::MachineCosts& costs_;
   const Question& question_;
   World world_;
   std::vector<Schedule> schedules_;
@@ -194,13 +194,15 @@ class Predictor {
 
 }  // namespace
 
-World world_of(const Graph& graph) {
+World world_of(const topology::Graph& graph) {
   // The nodes in which a rank is that divide ranks: networks from the root on, host, package, NUMA node.
   const auto around = [&](std::int32_t node) {
     std::vector<std::int32_t> nodes;
     for (; node >= 0; node = graph.nodes[static_cast<std::size_t>(node)].parent) {
-      const NodeKind kind = graph.nodes[static_cast<std::size_t>(node)].kind;
-      if (kind != NodeKind::kGpu && kind != NodeKind::kPciSwitch && kind != NodeKind::kPort) nodes.push_back(node);
+      const topology::NodeKind kind = graph.nodes[static_cast<std::size_t>(node)].kind;
+      if (kind != topology::NodeKind::kGpu && kind != topology::NodeKind::kPciSwitch &&
+          kind != topology::NodeKind::kPort)
+        nodes.push_back(node);
     }
     return std::vector<std::int32_t>(nodes.rbegin(), nodes.rend());
   };
@@ -258,8 +260,9 @@ Result<double> simulate_calls(std::span<const Schedule> schedules, std::size_t b
   return us_of_call(timing.value(), calls);
 }
 
-Result<Prediction> predict(const Graph& graph, const MachineCosts& costs, const Question& question) {
+Result<Prediction> predict(const topology::Graph& graph, const topology::MachineCosts& costs,
+                           const Question& question) {
   return Predictor(graph, costs, question).run();
 }
 
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

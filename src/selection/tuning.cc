@@ -1,4 +1,4 @@
-#include "topology/tuning.h"
+#include "selection/tuning.h"
 
 #include <fmt/core.h>
 
@@ -11,10 +11,10 @@
 
 #include "base/json_file.h"
 #include "base/version.h"
-#include "topology/costs_json.h"
+#include "selection/costs_json.h"
 #include "topology/detect.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
 namespace {
 
 constexpr std::int64_t kMostRanks = 1 << 22;
@@ -162,7 +162,7 @@ std::string text_of(const JobKind& kind) {
 }
 
 std::string machine_name() {
-  const Machine& machine = this_machine();
+  const topology::Machine& machine = topology::this_machine();
   const std::size_t processors = machine.processors.count();
   return fmt::format("{}, {} processor{}", machine.processor_model.empty() ? "unknown" : machine.processor_model,
                      processors, processors == 1 ? "" : "s");
@@ -207,4 +207,4 @@ std::string to_json(const Tuning& tuning) {
   return all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

@@ -1,4 +1,4 @@
-#include "topology/select.h"
+#include "selection/select.h"
 
 #include <fmt/core.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/similar.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
 namespace {
 
 using algorithms::AlgorithmEntry;
@@ -208,4 +208,4 @@ Result<const AlgorithmEntry*> select(Collective collective, const JobModel& job,
   return entry;
 }
 
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

@@ -1,12 +1,12 @@
 // What is chosen, with the costs that the transports publish.
-#include "topology/select.h"
+#include "selection/select.h"
 
 #include <fstream>
 #include <sstream>
 
 #include "catch_compat.h"
+#include "selection/prediction.h"
 #include "topology/cluster.h"
-#include "topology/prediction.h"
 #include "transport/shm/costs.h"
 #include "transport/tcp/costs.h"
 #include "transport/verbs/costs.h"
@@ -46,10 +46,11 @@ std::vector<Place> places() {
   return all;
 }
 
-std::shared_ptr<const topology::JobModel> model_of(const World& world, double ranks_per_cpu = 1, bool rdma = false) {
+std::shared_ptr<const selection::JobModel> model_of(const World& world, double ranks_per_cpu = 1, bool rdma = false) {
   const TransportCosts network = rdma ? transport::verbs::costs() : transport::tcp::costs();
-  return topology::JobModel::of(topology::graph_of(world, {}, {}),
-                                topology::default_costs(world, transport::shm::costs(), network, ranks_per_cpu, false));
+  return selection::JobModel::of(
+      topology::graph_of(world, {}, {}),
+      selection::default_costs(world, transport::shm::costs(), network, ranks_per_cpu, false));
 }
 
 std::string text_of(const Place& place) {
@@ -71,7 +72,7 @@ std::string choices(Collective collective, const World& world, double ranks_per_
   std::string last;
   const int first = 3;
   for (int bits = first; bits <= 27; bits += world.ranks > 16 ? 8 : 4) {
-    auto chosen = topology::select(collective, *job, std::size_t{1} << bits, "");
+    auto chosen = selection::select(collective, *job, std::size_t{1} << bits, "");
     const std::string name = chosen.is_ok() ? (*chosen)->name : chosen.status().message();
     if (name == last) continue;
     text += (bits == first ? "" : ", from 2^" + std::to_string(bits) + " ") + name;
@@ -140,13 +141,13 @@ TEST_CASE("rings have as many channels as hosts have ports") {
   const auto names = [&](int ports) {
     cluster.ports = ports;
     topology::Graph graph = topology::make_cluster(cluster).value();
-    const algorithms::World world = topology::world_of(graph);
-    const auto job = topology::JobModel::of(
-        graph, topology::default_costs(world, transport::shm::costs(), transport::verbs::costs(), 1, false));
+    const algorithms::World world = selection::world_of(graph);
+    const auto job = selection::JobModel::of(
+        graph, selection::default_costs(world, transport::shm::costs(), transport::verbs::costs(), 1, false));
     std::string all;
-    const auto found = topology::explain(Collective::kReduceScatter, *job, 64 << 20, "");
+    const auto found = selection::explain(Collective::kReduceScatter, *job, 64 << 20, "");
     REQUIRE(found.is_ok());
-    for (const topology::Candidate& one : found.value().candidates) {
+    for (const selection::Candidate& one : found.value().candidates) {
       if (std::string(one.entry->name).starts_with("ring")) all += one.entry->name + std::string(" ");
     }
     return all;
@@ -162,7 +163,7 @@ TEST_CASE("where the operator does not commute, only algorithms are chosen that 
     for (const CollectiveInfo& info : kCollectiveTable) {
       if (!reduces(info.collective)) continue;
       for (int bits = 0; bits <= 30; bits += 10) {
-        auto chosen = topology::select(info.collective, *job, std::size_t{1} << bits, "", Order::kRanks);
+        auto chosen = selection::select(info.collective, *job, std::size_t{1} << bits, "", Order::kRanks);
         REQUIRE(chosen.is_ok());
         CHECK(algorithms::order_of(**chosen, place.world) == Order::kRanks);
       }
@@ -170,7 +171,7 @@ TEST_CASE("where the operator does not commute, only algorithms are chosen that 
   }
   const World eight = world_of({8});
   const auto forced = [&](const char* text) {
-    return topology::select(Collective::kAllReduce, *model_of(eight), 1000, text, Order::kRanks);
+    return selection::select(Collective::kAllReduce, *model_of(eight), 1000, text, Order::kRanks);
   };
   REQUIRE(forced("all_reduce:k_nomial:2").is_ok());
   CHECK((*forced("all_reduce:k_nomial:2"))->name == std::string("k_nomial:2"));
@@ -186,7 +187,7 @@ TEST_CASE("where the operator does not commute, only algorithms are chosen that 
 
 TEST_CASE("trees and chains are forced by name and parameter") {
   const auto forced = [&](Collective collective, const char* text) {
-    return topology::select(collective, *model_of(world_of({8})), 1000, text);
+    return selection::select(collective, *model_of(world_of({8})), 1000, text);
   };
   for (const char* text : {"broadcast:k_nomial:5", "k_nomial:5", "ring,k_nomial:5", "reduce:chain,k_nomial:5"}) {
     auto chosen = forced(Collective::kBroadcast, text);
@@ -204,18 +205,18 @@ TEST_CASE("trees and chains are forced by name and parameter") {
   CHECK((*forced(Collective::kReduce, "reduce:chain:9,chain:4"))->name == std::string("chain:9"));
   for (const char* text : {"ring,", ",", ",ring", "ring,,chain", ":ring", ":chain:4"}) {
     INFO(text);
-    CHECK(topology::check_forced(text).code() == Code::kInvalidUsage);
+    CHECK(selection::check_forced(text).code() == Code::kInvalidUsage);
   }
   for (const char* text : {"broadcast:k_nomial", "broadcast:k_nomial:1", "broadcast:k_nomial:x", "k_nomial:1",
                            "k_nomial", "k_nomial:4:4", "binomial", "scan:k_nomial:4"}) {
-    const Status refused = topology::check_forced(text);
+    const Status refused = selection::check_forced(text);
     INFO(text << ": " << refused.message());
     CHECK(refused.code() == Code::kInvalidUsage);
     const bool lists = refused.message().find(text[0] == 's' ? "there are recursive_doubling, chain"
                                                              : "k_nomial:8, ") != std::string::npos;
     CHECK(lists);
   }
-  CHECK(topology::check_forced("no_such:ring").message().find("collective \"no_such\" does not exist") !=
+  CHECK(selection::check_forced("no_such:ring").message().find("collective \"no_such\" does not exist") !=
         std::string::npos);
 }
 

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "topology/routes.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
 
 // What jobs must have in common for the measurements of one to hold for the other.
 struct JobKind {
@@ -37,7 +37,7 @@ struct TunedChoice {
 struct TunedJob {
   JobKind kind;
   // Of the simulator, fitted to what was measured. None: nothing was fitted.
-  std::optional<MachineCosts> costs;
+  std::optional<topology::MachineCosts> costs;
   double port_gbytes_per_second = 0;  // of the hosts' ports; 0: unknown
   // Ascending; the first from 0.
   std::map<Collective, std::vector<TunedChoice>> choices;
@@ -73,4 +73,4 @@ Result<Tuning> read_tuning(const std::string& path);
 Result<Tuning> parse_tuning(const std::string& text, const std::string& name);
 std::string to_json(const Tuning& tuning);
 
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

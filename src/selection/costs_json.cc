@@ -1,10 +1,10 @@
-#include "topology/costs_json.h"
+#include "selection/costs_json.h"
 
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -60,7 +60,7 @@ MessageCosts read_message_costs(JsonReading& reading, const JsonValue& parent, c
 
 }  // namespace
 
-Json json_of(const MachineCosts& costs) {
+Json json_of(const topology::MachineCosts& costs) {
   return {{"within_host", json_of(costs.within_host)},
           {"between_hosts", json_of(costs.between_hosts)},
           {"combine_us_per_byte", costs.host.combine_us_per_byte.values()},
@@ -70,8 +70,8 @@ Json json_of(const MachineCosts& costs) {
           {"memory_us_per_byte", costs.memory_us_per_byte}};
 }
 
-MachineCosts read_costs(JsonReading& reading, const JsonValue& object) {
-  MachineCosts costs;
+topology::MachineCosts read_costs(JsonReading& reading, const JsonValue& object) {
+  topology::MachineCosts costs;
   const auto names = {"within_host", "between_hosts", "combine_us_per_byte", "copy_us_per_byte",
                       "turn_us",     "call_us",       "memory_us_per_byte"};
   reading.allow(object, names);
@@ -86,4 +86,4 @@ MachineCosts read_costs(JsonReading& reading, const JsonValue& object) {
   return costs;
 }
 
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

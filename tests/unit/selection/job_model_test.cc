@@ -1,14 +1,15 @@
-#include "topology/job_model.h"
+#include "selection/job_model.h"
 
 #include <cmath>
 #include <thread>
 #include <vector>
 
 #include "catch_compat.h"
+#include "selection/prediction.h"
 #include "topology/cluster.h"
-#include "topology/prediction.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
+using namespace topology;
 namespace {
 
 using algorithms::AlgorithmEntry;
@@ -183,4 +184,4 @@ TEST_CASE("costs are the transports', or those that were fitted") {
 }
 
 }  // namespace
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

@@ -11,16 +11,16 @@
 #include "topology/graph.h"
 #include "topology/routes.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
 
 struct Question {
   const algorithms::AlgorithmEntry* entry = nullptr;
   int root = 0;
   std::size_t bytes = 0;  // of the whole vector, all blocks together; rounded down to whole elements of whole blocks
   std::size_t element_bytes = 4;
-  Sharing sharing;
+  topology::Sharing sharing;
   int calls = 1;  // in a row
-  Slowed slowed;
+  topology::Slowed slowed;
   bool keeps_steps = false;                  // then all ranks are simulated
   std::size_t most_memory_bytes = SIZE_MAX;  // refuses what would take more
   std::function<Status()> interrupt;
@@ -35,7 +35,7 @@ struct Prediction {
 
 // Ranks of the graph, their hosts and other groups, as algorithms see them: those of a network, of a package, of a NUMA
 // node. REQUIRES: graph.check().
-algorithms::World world_of(const Graph& graph);
+algorithms::World world_of(const topology::Graph& graph);
 
 // Of all ranks, in their order.
 Result<std::vector<schedule::Schedule>> write_schedules(const algorithms::AlgorithmEntry& entry,
@@ -49,6 +49,6 @@ Result<double> simulate_calls(std::span<const schedule::Schedule> schedules, std
 
 // REQUIRES: graph.check(), and it has ranks. kInvalidArgument where the algorithm does not serve them, or what it would
 // take is not allowed.
-Result<Prediction> predict(const Graph& graph, const MachineCosts& costs, const Question& question);
+Result<Prediction> predict(const topology::Graph& graph, const topology::MachineCosts& costs, const Question& question);
 
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

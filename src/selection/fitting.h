@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "algorithms/catalog.h"
+#include "selection/prediction.h"
 #include "topology/graph.h"
-#include "topology/prediction.h"
 #include "topology/routes.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
 
 struct Observation {
   const algorithms::AlgorithmEntry* entry = nullptr;
@@ -22,13 +22,13 @@ struct Observation {
 
 // Where the observations were made.
 struct ObservedJob {
-  Graph graph;
-  Sharing sharing;
+  topology::Graph graph;
+  topology::Sharing sharing;
 };
 
 struct FittedCosts {
-  MachineCosts costs;
-  Speed port;                        // of the ports that lead to the network, where there are several hosts
+  topology::MachineCosts costs;
+  topology::Speed port;              // of the ports that lead to the network, where there are several hosts
   std::vector<double> predicted_us;  // of each observation
 };
 
@@ -38,6 +38,6 @@ struct FittedCosts {
 // of numerical and statistical problems, J. ACM 8 (1961)); some seconds. Deterministic, unless `enough` ends it before:
 // it is asked now and then.
 Result<FittedCosts> fit_costs(const ObservedJob& job, std::span<const Observation> observations,
-                              const MachineCosts& start, const std::function<bool()>& enough = {});
+                              const topology::MachineCosts& start, const std::function<bool()>& enough = {});
 
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

@@ -1,4 +1,4 @@
-#include "topology/job_model.h"
+#include "selection/job_model.h"
 
 #include <unistd.h>
 
@@ -11,10 +11,10 @@
 
 #include "base/first_use.h"
 #include "base/fork.h"
+#include "selection/prediction.h"
 #include "topology/cluster.h"
-#include "topology/prediction.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
 namespace {
 
 using algorithms::AlgorithmEntry;
@@ -23,8 +23,8 @@ using algorithms::World;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // Fitted together with the costs of shared memory (transport/shm/costs.cc).
-const LocalCosts kHost = {PerByte({5.36e-05, 7.67e-06, 8.31e-06, 1.95e-05}),
-                          PerByte({5.03e-05, 2.86e-05, 3e-05, 5.23e-05})};
+const topology::LocalCosts kHost = {PerByte({5.36e-05, 7.67e-06, 8.31e-06, 1.95e-05}),
+                                    PerByte({5.03e-05, 2.86e-05, 3e-05, 5.23e-05})};
 constexpr double kMemoryUsPerByte = 2e-5;  // of a host of so many processors; of more it is as much faster:
 constexpr double kProcessorsOfMemory = 16;
 // Of jobs with more than are simulated: each of their ranks does this, and has the memory for it. A simulation takes
@@ -136,8 +136,8 @@ Registry& registry() {
 
 struct JobModel::Simulated {
   World world;
-  Graph graph;
-  std::unique_ptr<Routes> routes;
+  topology::Graph graph;
+  std::unique_ptr<topology::Routes> routes;
 };
 
 JobCosts default_costs(const World& world, const TransportCosts& within_host, const TransportCosts& between_hosts,
@@ -169,7 +169,7 @@ JobCosts default_costs(const World& world, const TransportCosts& within_host, co
 void use_fitted(const TunedJob* fitted, JobCosts& costs) {
   if (fitted == nullptr) return;
   const MessageCosts devices = costs.machine.between_devices;
-  const LocalCosts device = costs.machine.device;
+  const topology::LocalCosts device = costs.machine.device;
   costs.machine = *fitted->costs;
   costs.fitted_to = fitted->kind;
   costs.machine.between_devices = devices;
@@ -179,14 +179,15 @@ void use_fitted(const TunedJob* fitted, JobCosts& costs) {
   costs.measured = true;
 }
 
-void set_ports(Graph& graph, const JobCosts& costs) {
-  for (Node& node : graph.nodes) {
-    if (node.kind == NodeKind::kPort && node.leads_to >= 0 && (costs.measured || node.out == Speed{}))
+void set_ports(topology::Graph& graph, const JobCosts& costs) {
+  for (topology::Node& node : graph.nodes) {
+    if (node.kind == topology::NodeKind::kPort && node.leads_to >= 0 &&
+        (costs.measured || node.out == topology::Speed{}))
       node.out = costs.port;
   }
 }
 
-std::shared_ptr<const JobModel> JobModel::of(Graph graph, const JobCosts& costs) {
+std::shared_ptr<const JobModel> JobModel::of(topology::Graph graph, const JobCosts& costs) {
   set_ports(graph, costs);
   Registry& all = registry();
   const MutexLock lock(all.mutex);
@@ -206,14 +207,14 @@ std::shared_ptr<const JobModel> JobModel::of(Graph graph, const JobCosts& costs)
 
 namespace {
 
-Graph with_ports(Graph graph, const JobCosts& costs) {
+topology::Graph with_ports(topology::Graph graph, const JobCosts& costs) {
   set_ports(graph, costs);
   return graph;
 }
 
 }  // namespace
 
-JobModel::JobModel(Graph graph, const JobCosts& costs)
+JobModel::JobModel(topology::Graph graph, const JobCosts& costs)
     : graph_(with_ports(std::move(graph), costs)),
       world_(world_of(graph_)),
       ports_(least_ports(graph_)),
@@ -225,8 +226,8 @@ std::unique_ptr<JobModel::Simulated> JobModel::make(const std::vector<int>& rank
   job->graph = ranks.empty() ? graph_ : part_of(graph_, ranks);
   job->world = world_of(job->graph);
   // Fewer ranks have as much less of what a host's ranks share.
-  Sharing sharing = costs_.sharing;
-  MachineCosts machine = costs_.machine;
+  topology::Sharing sharing = costs_.sharing;
+  topology::MachineCosts machine = costs_.machine;
   if (job->world.ranks < world_.ranks) {
     const auto most = [&](const World& w) {
       return sharing.one_machine || w.hosts.empty() ? static_cast<double>(w.ranks)
@@ -236,7 +237,7 @@ std::unique_ptr<JobModel::Simulated> JobModel::make(const std::vector<int>& rank
     if (sharing.cores > 0) sharing.cores = std::max(1, static_cast<int>(std::lround(sharing.cores * part)));
     machine.memory_us_per_byte /= part;
   }
-  job->routes = std::make_unique<Routes>(job->graph, machine, sharing);
+  job->routes = std::make_unique<topology::Routes>(job->graph, machine, sharing);
   return job;
 }
 
@@ -294,4 +295,4 @@ double JobModel::predict(const AlgorithmEntry& entry, std::size_t bytes) const {
   return growth.us.back() + growth.added(log2_by_parts(world_.ranks));
 }
 
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

@@ -1,4 +1,4 @@
-#include "topology/fitting.h"
+#include "selection/fitting.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
 namespace {
 
 using algorithms::AlgorithmEntry;
@@ -52,11 +52,11 @@ struct Bytes {
 // Schedules are written once; then costs change.
 class Model {
  public:
-  Model(const ObservedJob& job, const MachineCosts& start)
+  Model(const ObservedJob& job, const topology::MachineCosts& start)
       : costs(start), graph(job.graph), job_(job), world_(world_of(job.graph)) {}
 
-  MachineCosts costs;
-  Graph graph;  // whose ports' speeds change
+  topology::MachineCosts costs;
+  topology::Graph graph;  // whose ports' speeds change
 
   Status add(std::span<const Observation> observations) {
     for (const Observation& one : observations) {
@@ -72,7 +72,7 @@ class Model {
   // Calls f(one, predicted us).
   template <class F>
   Status for_each(std::span<const Observation> observations, F f) const {
-    const Routes routes(graph, costs, job_.sharing);
+    const topology::Routes routes(graph, costs, job_.sharing);
     for (const Observation& one : observations) {
       const auto us = simulate_calls(schedules_.at(one.entry), one.bytes, kElementBytes, one.calls, routes);
       if (!us.is_ok()) return us.status();
@@ -90,7 +90,7 @@ class Model {
       all.insert(all.end(), {&of.message_us, &of.latency_us, &bytes.senders_part});
       for (double& each : bytes.us) all.push_back(&each);
     };
-    const Routes routes(graph, costs, job_.sharing);
+    const topology::Routes routes(graph, costs, job_.sharing);
     if (has_within_) {
       add(costs.within_host, within_);
       all.push_back(&costs.memory_us_per_byte);
@@ -110,8 +110,8 @@ class Model {
     const Bytes& moved = has_within_ ? within_ : between_;
     for (std::size_t i = 0; i < moved.us.size(); ++i) costs.host.copy_us_per_byte.values()[i] = copy_ * moved.us[i] / 2;
     port_rate_ = std::min(port_rate_, kMostRate);
-    for (Node& node : graph.nodes) {
-      if (node.kind == NodeKind::kPort && node.leads_to >= 0) node.out.gbytes_per_second = port_rate_;
+    for (topology::Node& node : graph.nodes) {
+      if (node.kind == topology::NodeKind::kPort && node.leads_to >= 0) node.out.gbytes_per_second = port_rate_;
     }
   }
   void begin() {
@@ -125,8 +125,9 @@ class Model {
     if (has_within_ && costs.memory_us_per_byte == 0) costs.memory_us_per_byte = begins;
     between_.begin(costs.between_hosts);
     port_rate_ = 1.25;
-    for (const Node& node : graph.nodes) {
-      if (node.kind == NodeKind::kPort && node.out.gbytes_per_second > 0) port_rate_ = node.out.gbytes_per_second;
+    for (const topology::Node& node : graph.nodes) {
+      if (node.kind == topology::NodeKind::kPort && node.out.gbytes_per_second > 0)
+        port_rate_ = node.out.gbytes_per_second;
     }
     apply();
   }
@@ -203,7 +204,7 @@ class Search {
 }  // namespace
 
 Result<FittedCosts> fit_costs(const ObservedJob& job, std::span<const Observation> observations,
-                              const MachineCosts& start, const std::function<bool()>& enough) {
+                              const topology::MachineCosts& start, const std::function<bool()>& enough) {
   if (observations.empty()) return Status::invalid_argument("nothing was measured");
   Model model(job, start);
   if (Status s = model.add(observations); !s.is_ok()) return s;
@@ -220,4 +221,4 @@ Result<FittedCosts> fit_costs(const ObservedJob& job, std::span<const Observatio
   return fitted;
 }
 
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection

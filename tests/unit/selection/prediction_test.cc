@@ -1,4 +1,4 @@
-#include "topology/prediction.h"
+#include "selection/prediction.h"
 
 #include <cmath>
 #include <set>
@@ -8,7 +8,8 @@
 #include "topology/cluster.h"
 #include "topology/routes.h"
 
-namespace tutti::internal::topology {
+namespace tutti::internal::selection {
+using namespace topology;
 namespace {
 
 MachineCosts some_costs() {
@@ -294,4 +295,4 @@ TEST_CASE("clusters that cannot be are refused") {
 }
 
 }  // namespace
-}  // namespace tutti::internal::topology
+}  // namespace tutti::internal::selection
