@@ -281,7 +281,7 @@ constexpr std::size_t kLong = kThreadSanitizer ? 100'000 : 1'400'000;
 
 TEST_CASE("elements of any size between threads", "[threads]") {
   // Three and five ranks of shared memory are processes, below.
-  for (const int ranks : {1, 2, 4, 7}) require_all(run_threads, ranks, "shm", kLong / static_cast<unsigned>(ranks));
+  for (const int ranks : {1, 2, 4, 7, 9}) require_all(run_threads, ranks, "shm", kLong / static_cast<unsigned>(ranks));
   for (const int ranks : {2, 5}) require_all(run_threads, ranks, "tcp", kLong / static_cast<unsigned>(ranks));
   for (const int ranks : {2, 3}) require_all(run_threads, ranks, "sim:5", 20'000);
 }
