@@ -181,15 +181,22 @@ bool DeviceConvoy::is_one_device(const FailureState& failure) {
 }
 
 Result<std::shared_ptr<DirectMeetings>> DeviceConvoy::meetings(const executor::DirectKernels& kernels) {
-  const MutexLock lock(mutex_);
-  if (!met_) {
-    auto made = DirectMeetings::make(ranks_, kernels, *members_[0].device);
-    if (!made.is_ok()) return made;
-    meetings_ = std::move(*made);
-    met_ = true;
-    if (meetings_ != nullptr) control_.store(&meetings_->control());
-    if (stopped_.load()) stop();
-  }
+  MutexLock lock(mutex_);
+  while (meeting_) changed_.wait(mutex_);
+  if (met_) return meetings_;
+  // The driver may wait for what runs on the device, and that for a rank that has still to come.
+  const memory::CudaDevice& device = *members_[0].device;
+  meeting_ = true;
+  lock.unlock();
+  auto made = guarded_result([&] { return DirectMeetings::make(ranks_, kernels, device); });
+  lock.lock();
+  meeting_ = false;
+  changed_.notify_all();
+  if (!made.is_ok()) return made;
+  meetings_ = std::move(*made);
+  met_ = true;
+  if (meetings_ != nullptr) control_.store(&meetings_->control());
+  if (stopped_.load()) stop();
   return meetings_;
 }
 

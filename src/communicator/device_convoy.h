@@ -114,6 +114,7 @@ class DeviceConvoy : public std::enable_shared_from_this<DeviceConvoy> {
   std::uint64_t settled_ TUTTI_GUARDED_BY(mutex_) = 0;   // batches of which it is settled how they go
   bool submitting_ TUTTI_GUARDED_BY(mutex_) = false;     // a thread puts all that are here into their streams
   bool met_ TUTTI_GUARDED_BY(mutex_) = false;            // meetings() has been decided
+  bool meeting_ TUTTI_GUARDED_BY(mutex_) = false;        // a thread asks the driver for that
   std::shared_ptr<DirectMeetings> meetings_ TUTTI_GUARDED_BY(mutex_);
   std::atomic<executor::DirectControl*> control_{nullptr};  // of meetings_
   std::atomic<bool> stopped_{false};
