@@ -89,12 +89,20 @@ void Completions::remove(std::uint32_t taker) noexcept {
   Taker& at = takers_[taker & kPlaceMask];
   at.taker = nullptr;
   at.name += kPlaceMask + 1;
-  // A place whose names are used up stays empty: else a completion of long ago could be taken for another link's.
+  // A place whose names are used up stays empty: else a completion of long ago could be taken for another link's. With
+  // 4096 names a place, and 2^20 places, that costs 16 bytes for each 4096 links that a communicator makes.
   if (at.name > kPlaceMask) free_.push_back(taker & kPlaceMask);
 }
 
-// After 2^32 links.
+// After 2^32 links of the communicator: 2^20 places, each with 4096 names. Names are given again then, so no queue may
+// hold a completion of a link that has ended. Such a link's queue pairs are gone, so what is taken out here is the last
+// of it. A queue that cannot be polled counts as broken: its links fail.
 void Completions::reuse_names() {
+  for (const Channel& channel : channels_) {
+    for (const auto& queue : channel.queues) {
+      if (queue->take(queue->capacity_) < 0) queue->broken_.store(true, std::memory_order_relaxed);
+    }
+  }
   for (std::uint32_t place = 0; place <= kPlaceMask; ++place) {
     if (takers_[place].taker == nullptr) free_.push_back(place);
   }

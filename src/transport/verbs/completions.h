@@ -98,7 +98,8 @@ class Completions {
   // No link is left.
   ~Completions() = default;
 
-  // The name of a link in its work ids. It is given again only after remove().
+  // The name of a link in its work ids. It is given again only after remove() and 2^32 links, when no completion of the
+  // old link can be left.
   std::uint32_t add(CompletionTaker& taker);
   // What is still in the queues of it is no one's.
   void remove(std::uint32_t taker) noexcept;
