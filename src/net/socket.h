@@ -47,6 +47,8 @@ void set_no_delay(int fd);
 // TCP sockets: the kernel asks an idle peer now and then, so that is_silent() can tell, and never ends the connection
 // by itself. Its own limits end connections of peers that are alive: TCP_USER_TIMEOUT if a peer acknowledges but does
 // not read, keepalive and the limit of retransmissions after a time that has nothing to do with the user's timeout.
+// The price: if the process is killed while the peer's host is gone, the kernel keeps a socket with unsent bytes for 12
+// days (docs/operating.md). It ignores tcp_orphan_retries where TCP_USER_TIMEOUT is set.
 void watch_silence(int fd, std::int64_t limit_ms);
 // Before one is closed while its last bytes may be on their way: the kernel gives up such bytes when it has waited for
 // an acknowledgement, or for room, as long as it ever does between two tries.
