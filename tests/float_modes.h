@@ -14,17 +14,20 @@ namespace tutti::internal::test {
 struct NamedMode {
   const char* name;
   int rounding;
-  bool flushes;  // denormal operands and results are 0
+  bool flushes;        // denormal operands and results are 0
+  bool traps = false;  // every exception, also that a result is rounded, ends the process
 };
 
 inline constexpr std::array kModes = {
     NamedMode{"flushes denormals", FE_TONEAREST, true}, NamedMode{"rounds up", FE_UPWARD, false},
-    NamedMode{"rounds down", FE_DOWNWARD, false}, NamedMode{"rounds to zero and flushes", FE_TOWARDZERO, true}};
+    NamedMode{"rounds down", FE_DOWNWARD, false}, NamedMode{"rounds to zero and flushes", FE_TOWARDZERO, true},
+    NamedMode{"traps exceptions", FE_TONEAREST, false, true}};
 
 // In the calling thread.
 inline void set_mode(const NamedMode& mode) {
   FloatMode().set();
   std::fesetround(mode.rounding);
+  if (mode.traps) (void)::feenableexcept(FE_ALL_EXCEPT);  // not every processor can
   if (!mode.flushes) return;
 #if defined(__x86_64__)
   _mm_setcsr(_mm_getcsr() | 0x8040);  // flush to zero, denormals are zero
@@ -36,6 +39,8 @@ inline void set_mode(const NamedMode& mode) {
 }
 
 inline void set_default_mode() {
+  (void)::fedisableexcept(FE_ALL_EXCEPT);
+  std::feclearexcept(FE_ALL_EXCEPT);
   std::fesetround(FE_TONEAREST);
   FloatMode().set();
 }

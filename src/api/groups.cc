@@ -359,7 +359,7 @@ tuttiResult_t tuttiGroupStart() {
 
 tuttiResult_t tuttiGroupEnd() {
   using namespace tutti::internal::api;  // NOLINT: this is the C face of that namespace
-  return entry([&] {
+  return entry_in_mode_of_caller([&] {
     Group* const group = current_group();
     if (group == nullptr) return report(Status::invalid_usage("tuttiGroupEnd without tuttiGroupStart"));
     if (!group->end()) return tuttiSuccess;

@@ -7,6 +7,7 @@
 
 #include "api/comm_table.h"
 #include "api/handle_table.h"
+#include "base/float_mode.h"
 #include "base/mutex.h"
 #include "communicator/stream.h"
 #include "tutti/tutti.h"
@@ -48,9 +49,10 @@ tuttiResult_t report_refused(const Status& status, tuttiComm_t comm);
 tuttiResult_t refuse_in_operator(const char* name) noexcept;
 
 // The body of an entry point, by the entry point's name: no exception crosses the C API. What `body` throws has left no
-// communicator half-done, since operations turn their own exceptions into failures.
+// communicator half-done, since operations turn their own exceptions into failures. For what runs functions of the
+// program, or keeps the floating-point mode that they run in; entry() for all else.
 template <class Body>
-tuttiResult_t entry(Body&& body, const char* name = __builtin_FUNCTION()) noexcept {
+tuttiResult_t entry_in_mode_of_caller(Body&& body, const char* name = __builtin_FUNCTION()) noexcept {
   if (InOperator::here()) [[unlikely]]
     return refuse_in_operator(name);
   try {
@@ -58,6 +60,14 @@ tuttiResult_t entry(Body&& body, const char* name = __builtin_FUNCTION()) noexce
   } catch (...) {
     return report(Status::of_exception());
   }
+}
+
+// The same in the default floating-point mode: exceptions that the program traps do not concern the library's own
+// arithmetic.
+template <class Body>
+tuttiResult_t entry(Body&& body, const char* name = __builtin_FUNCTION()) noexcept {
+  const InFloatMode standard;
+  return entry_in_mode_of_caller(std::forward<Body>(body), name);
 }
 
 // A query: body(communicator) with a communicator that is not freed meanwhile.

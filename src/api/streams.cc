@@ -57,7 +57,7 @@ tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream) {
 }
 
 tuttiResult_t tuttiLaunchHostFunc(tuttiStream_t stream, tuttiHostFn_t function, void* data) {
-  return entry([&] {
+  return entry_in_mode_of_caller([&] {
     if (function == nullptr) return report(Status::invalid_argument("function is NULL"));
     auto found = streams().find(number_of(stream));
     return report(found.is_ok() ? HostFunctions::instance().launch(**found, function, data) : found.status());

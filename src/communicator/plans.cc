@@ -79,6 +79,7 @@ Result<const algorithms::AlgorithmEntry*> Plans::select(Collective collective, s
 Plans::~Plans() = default;
 
 std::size_t Plans::slice_bytes(Collective collective) const {
+  const InFloatMode standard;  // ranks must come to the same
   const bool shared_alone = membership_.hosts.size() == 1;
   const bool none_shared = membership_.hosts.size() == membership_.peers.size();
   const Transport* const only = shared_alone  ? membership_.within_hosts
@@ -128,11 +129,13 @@ std::vector<int> Plans::unconnected(const schedule::Schedule& schedule) const {
 }
 
 std::unique_ptr<MakingLinks> Plans::begin_making(const std::vector<int>& peers) const {
+  const InFloatMode standard;
   return peers.empty() ? nullptr : link_maker_->begin(peers, failure_, Deadline::after_ms(timeout_ms_));
 }
 
 Status Plans::connect(Making& making) {
   if (making.links == nullptr) return {};
+  const InFloatMode standard;  // transports compute the room of links
   auto made = finish(*making.links);
   return made.is_ok() ? add_links(making, std::move(*made)) : made.status();
 }
@@ -230,6 +233,7 @@ std::unique_ptr<Plans::Making> Plans::begin_links(std::vector<int> peers) {
 
 Result<MakingLinks::State> Plans::advance(Making& making) {
   if (making.links != nullptr) {
+    const InFloatMode standard;  // as connect()
     auto state = making.links->advance();
     if (!state.is_ok() || *state != MakingLinks::State::kMade) return state;
     if (Status s = add_links(making, making.links->take()); !s.is_ok()) return s;

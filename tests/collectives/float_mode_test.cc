@@ -1,8 +1,13 @@
 // Ranks whose threads are in different floating-point modes: all get the bits of the default mode, blocking and queued,
 // and the functions of the program run in the mode of its calls.
+#include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <span>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "float_modes.h"
 #include "reduction/element.h"
@@ -189,6 +194,109 @@ void require_mode_of_caller(RunJob run, const std::string& transports) {
         run(2, transports, [&](tuttiComm_t comm, int rank, int) { return functions_in(comm, rank, mode); });
     REQUIRE(wrong_of(outcomes) == "");
   }
+}
+
+// All that a program calls, while its threads trap every exception: none may occur.
+std::string all_calls(tuttiComm_t comm, int rank, int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  for (const std::size_t count : {std::size_t{1}, std::size_t{777}, std::size_t{100'003}}) {
+    std::vector<std::int32_t> one(count * n, rank);
+    std::vector<std::int32_t> two(count * n);
+    const std::vector<std::size_t> counts(n, count);
+    std::vector<std::size_t> at(n);
+    for (std::size_t r = 1; r < n; ++r) at[r] = at[r - 1] + count;
+    tuttiStream_t queue = nullptr;
+    if (tuttiStreamCreate(&queue) != tuttiSuccess) return tuttiGetLastError(nullptr);
+    for (tuttiStream_t stream : {tuttiStream_t{nullptr}, queue}) {
+      const tuttiResult_t results[] = {
+          tuttiAllReduce(one.data(), two.data(), count, tuttiInt32, tuttiAvg, comm, stream),
+          tuttiBroadcast(one.data(), two.data(), count, tuttiInt32, 0, comm, stream),
+          tuttiReduce(one.data(), two.data(), count, tuttiInt32, tuttiSum, 1, comm, stream),
+          tuttiAllGather(one.data(), two.data(), count, tuttiInt32, comm, stream),
+          tuttiReduceScatter(one.data(), two.data(), count, tuttiInt32, tuttiSum, comm, stream),
+          tuttiGather(one.data(), two.data(), count, tuttiInt32, 0, comm, stream),
+          tuttiScatter(one.data(), two.data(), count, tuttiInt32, 0, comm, stream),
+          tuttiAlltoAll(one.data(), two.data(), count, tuttiInt32, comm, stream),
+          tuttiScan(one.data(), two.data(), count, tuttiInt32, tuttiSum, comm, stream),
+          tuttiExscan(one.data(), two.data(), count, tuttiInt32, tuttiSum, comm, stream),
+          tuttiAllGatherV(one.data(), count, two.data(), counts.data(), at.data(), tuttiInt32, comm, stream),
+          tuttiReduceScatterV(one.data(), two.data(), counts.data(), tuttiInt32, tuttiSum, comm, stream),
+          tuttiAlltoAllV(one.data(), counts.data(), at.data(), two.data(), counts.data(), at.data(), tuttiInt32, comm,
+                         stream),
+          tuttiBarrier(comm, stream),
+          tuttiGroupStart(),
+          tuttiSend(one.data(), count, tuttiInt32, (rank + 1) % ranks, comm, stream),
+          tuttiRecv(two.data(), count, tuttiInt32, (rank + ranks - 1) % ranks, comm, stream),
+          tuttiAllReduce(one.data(), one.data(), count / 2, tuttiInt32, tuttiSum, comm, stream),
+          tuttiAllReduce(&one[count], &one[count], count / 3, tuttiInt32, tuttiSum, comm, stream),
+          tuttiGroupEnd(),
+          tuttiStreamSynchronize(queue)};
+      for (const tuttiResult_t result : results) {
+        if (result != tuttiSuccess) return tuttiGetLastError(comm);
+      }
+    }
+    if (tuttiStreamDestroy(queue) != tuttiSuccess) return tuttiGetLastError(comm);
+  }
+  std::array<char, 4096> text{};
+  for (int c = 0; c < kCollectives; ++c) {
+    for (const std::size_t bytes : {std::size_t{1}, std::size_t{12'345}, std::size_t{99'999'999}}) {
+      if (tuttiCommExplain(comm, static_cast<tuttiCollective_t>(c), bytes, text.data(), text.size()) != tuttiSuccess) {
+        return tuttiGetLastError(comm);
+      }
+    }
+  }
+  return {};
+}
+
+std::string whole_life(const tuttiUniqueId& id, int rank, int ranks) {
+  tuttiComm_t comm = nullptr;
+  tuttiComm_t child = nullptr;
+  if (tuttiCommInitRank(&comm, ranks, id, rank) != tuttiSuccess) return tuttiGetLastError(nullptr);
+  std::string wrong = all_calls(comm, rank, ranks);
+  if (tuttiCommSplit(comm, 0, rank, &child, nullptr) != tuttiSuccess) return tuttiGetLastError(comm);
+  if (wrong.empty()) wrong = all_calls(child, rank, ranks);
+  for (tuttiComm_t one : {child, comm}) {
+    if (tuttiCommFinalize(one) != tuttiSuccess || tuttiCommDestroy(one) != tuttiSuccess) wrong += "destroy failed";
+  }
+  return wrong;
+}
+
+TEST_CASE("the library raises no floating-point exception in threads that trap them", "[threads]") {
+  const NamedMode& traps = kModes.back();
+  REQUIRE(traps.traps);
+  const auto require_quiet = [&](const char* transports) {
+    ::setenv("TUTTI_TRANSPORTS", transports, 1);
+    constexpr int kRanks = 3;
+    std::array<std::string, kRanks> wrong;
+    std::vector<std::thread> threads;
+    tuttiUniqueId id;
+    set_mode(traps);
+    const tuttiResult_t got = tuttiGetUniqueId(&id);
+    set_default_mode();
+    REQUIRE(got == tuttiSuccess);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        set_mode(traps);
+        wrong[static_cast<std::size_t>(rank)] = whole_life(id, rank, kRanks);
+        set_default_mode();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& each : wrong) CHECK(each == "");
+  };
+  for (const char* transports : {"shm", "tcp"}) require_quiet(transports);
+  // Selection by measured costs, without and with the ranks' agreement beforehand.
+  ::setenv("TUTTI_CHECK", "strict", 1);
+  require_quiet("shm,tcp");
+  ::unsetenv("TUTTI_CHECK");
+  // All ranks made by one thread.
+  std::array<tuttiComm_t, 2> comms{};
+  set_mode(traps);
+  const tuttiResult_t made = tuttiCommInitAll(comms.data(), 2, nullptr);
+  bool destroyed = true;
+  for (tuttiComm_t comm : comms) destroyed = destroyed && made == tuttiSuccess && tuttiCommAbort(comm) == tuttiSuccess;
+  set_default_mode();
+  CHECK(destroyed);
 }
 
 TEST_CASE("all_reduce: ranks in different floating-point modes get the bits of the default mode (threads)",
