@@ -71,11 +71,18 @@
  *
  * Errors. Every function returns a tuttiResult_t. tuttiGetLastError(NULL), in the thread whose call has returned an
  * error, has the text of that one; with a communicator it has what has failed that, whatever was refused since. A call
- * that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing. After any other
- * error the communicator is failed: every later operation returns the same error, and it can only be destroyed or
- * aborted. No call waits for ever: a peer that dies ends every wait with tuttiRemoteError within a second (where no
- * rank has destroyed its communicator before), and the communicator's timeout ends the rest with tuttiTimeout. Only a
- * function of tuttiLaunchHostFunc takes as long as it likes, and what is behind it in its stream with it.
+ * that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing ("Refused calls"
+ * below). After any other error the communicator is failed: every later operation returns the same error, and it can
+ * only be destroyed or aborted. No call waits for ever: a peer that dies ends every wait with tuttiRemoteError within a
+ * second (where no rank has destroyed its communicator before), and the communicator's timeout ends the rest with
+ * tuttiTimeout. Only a function of tuttiLaunchHostFunc takes as long as it likes, and what is behind it in its stream
+ * with it.
+ *
+ * Refused calls. The rank may call again with other arguments, and all go on as if nothing had happened. Until then the
+ * other ranks may wait in the operation. They are told what the rank has refused, and why: rank 0 logs it within a
+ * second. If that rank calls nothing of the communicator for the time of the wait notices (TUTTI_WAIT_NOTICE_MS, 10
+ * seconds), the operations that wait for it fail with tuttiRemoteError, which has the reason. So do they at once if the
+ * rank leaves or dies; if it calls something else, that is tuttiMismatch. With notices off they wait for the timeout.
  *
  * Buffers after an error. They are the caller's again when the call (or the stream) has returned it: peers have stopped
  * reading and writing them, and they may be freed. A peer that is another thread of this process is waited for until it

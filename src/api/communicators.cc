@@ -130,6 +130,11 @@ tuttiResult_t report(const Status& status, Communicator* comm) noexcept {
   return static_cast<tuttiResult_t>(status.code());
 }
 
+tuttiResult_t report_refusal(const Status& status, Communicator* comm) noexcept {
+  comm->note_refusal(status);
+  return report(status);
+}
+
 tuttiResult_t refuse_in_operator(const char* name) noexcept {
   return report(guarded([&] {
     return Status::invalid_usage(

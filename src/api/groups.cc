@@ -155,7 +155,7 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
   for_own([&](const StreamTail& tail) { before = StreamTail::both(before, tail.before()); });
   Status status = operating->enqueue(part->batch, std::move(before), &part->completion);
   if (part->completion != nullptr) for_own([&](StreamTail& tail) { tail.add(part->completion); });
-  if (is_refusal(status)) operating->set_last_error(status);
+  if (is_refusal(status)) operating->note_refusal(status);
   if (!status.is_ok() && !is_refusal(status)) operating->set_told();
   return status;
 }
@@ -247,7 +247,7 @@ void tell(std::span<const Part> parts, const Status& refused) noexcept {
   for (const Part& part : parts) {
     static_cast<void>(guarded([&] {
       const Looking looking(part.comm);
-      if (looking.status().is_ok()) looking->set_last_error(refused);
+      if (looking.status().is_ok()) looking->note_refusal(refused);
       return Status();
     }));
   }

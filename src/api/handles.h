@@ -42,6 +42,8 @@ inline HandleTable<Event, HandleKind::kEvent>& events() {
 // Returns status's code. The calling thread's last error text gets that of an error, which kInProgress is not; so does
 // comm's, if given, unless it has failed.
 tuttiResult_t report(const Status& status, Communicator* comm = nullptr) noexcept;
+// The same of a call that was refused for its arguments, for which other ranks may wait.
+tuttiResult_t report_refusal(const Status& status, Communicator* comm) noexcept;
 // The same of a call that could not enter the communicator, for which another thread may be the reason.
 tuttiResult_t report_refused(const Status& status, tuttiComm_t comm);
 

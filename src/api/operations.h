@@ -26,7 +26,7 @@ inline tuttiResult_t report_of(const Status& status, Communicator* comm, const c
     comm->set_told();
     return report(status);
   }
-  return report(status.with_context(name), comm);
+  return report_refusal(status.with_context(name), comm);
 }
 
 // What the call's opaque datatype is. `call`: a Call or a Transfer.
@@ -87,7 +87,8 @@ tuttiResult_t defer(Group* group, tuttiComm_t comm, void* stream, const char* na
   if (!is_refusal(status) && looking.status().is_ok()) status = looking->fail(name, std::move(status));
   status = status.with_context(name);
   group->refuse(status);
-  return report(status, looking.status().is_ok() ? looking.get() : nullptr);
+  if (!looking.status().is_ok()) return report(status);
+  return is_refusal(status) ? report_refusal(status, looking.get()) : report(status, looking.get());
 }
 
 }  // namespace tutti::internal::api

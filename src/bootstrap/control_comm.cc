@@ -79,6 +79,9 @@ Status ControlComm::watch(std::shared_ptr<FailureState> failure, Witness witness
   auto watching = std::make_shared<const Watching>(Watching{std::move(failure), std::move(witness)});
   const MutexLock lock(mutex_);
   watching_ = watching;
+  for (const Refusal& refusal : std::exchange(early_refusals_, {})) {
+    if (watching->witness.refused) watching->witness.refused(refusal);
+  }
   if (!failure_.is_ok()) watching->failure->fail(failure_);
   for (const auto& [rank, calls] : departed_) watching->failure->set_departed({rank, calls.operations});
   return {};
@@ -232,6 +235,7 @@ bool ControlComm::handle_commands() {
   }
   if (!commands.reports.empty()) judge_departed();
   for (std::vector<CallRecord>& calls : commands.reports) report_own(std::move(calls));
+  if (commands.refusal) send_refusal(std::move(*commands.refusal));
   for (const Question& question : commands.questions) {
     if (!any_notice_) tree_->inquire(id_, question);
   }

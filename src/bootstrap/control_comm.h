@@ -42,6 +42,7 @@ class ControlComm final : public ControlTree {
   Status watch(std::shared_ptr<FailureState> failure, Witness witness) override;
   void announce_failure(const Status& status) override;
   void report_calls(std::vector<CallRecord> calls) override;
+  void report_refusal(const Refusal& refusal, std::int64_t wait_ms) override TUTTI_EXCLUDES(mutex_);
   void ask(Question question) override;
   Status compare_with_departed() override TUTTI_EXCLUDES(mutex_);
   void compare_calls() override;
@@ -92,6 +93,7 @@ class ControlComm final : public ControlTree {
     Status announcement;  // the first
     std::vector<std::vector<CallRecord>> reports;
     std::vector<Question> questions;
+    std::optional<Refusal> refusal;  // the last
     bool comparing = false;
     bool finishing = false;
     bool leaving = false;
@@ -109,6 +111,8 @@ class ControlComm final : public ControlTree {
   void on_notice(const Notice& notice, const std::string& frame, const Neighbour* from);
   bool on_leave_notice(const LeaveNotice& leave_notice, const std::string& frame, const Neighbour* from);
   void on_compare(const std::string& frame, const Neighbour* from);
+  bool on_refusal(Refusal refusal, const std::string& frame, const Neighbour* from);
+  void send_refusal(Refusal refusal) TUTTI_EXCLUDES(mutex_);
   void send_leave_notice();
   [[nodiscard]] std::string leave_notice() const;
   void report_own(std::vector<CallRecord> calls);
@@ -134,15 +138,22 @@ class ControlComm final : public ControlTree {
   bool parted_ = false;                // this rank has sent its leave notice
   CallSummary own_parting_;            // with this
   bool asked_for_calls_ = false;
-  CallLedger ledger_;  // of this rank and those below it
+  struct HeardRefusal {
+    std::uint32_t serial = 0;
+    std::string frame;
+  };
+  std::map<int, HeardRefusal> refusals_;  // the last of each rank, by rank; this one's as well
+  CallLedger ledger_;                     // of this rank and those below it
 
   mutable Mutex mutex_;
   ConditionVariable changed_;
   Commands commands_ TUTTI_GUARDED_BY(mutex_);
   std::shared_ptr<const Watching> watching_ TUTTI_GUARDED_BY(mutex_);  // null during initialisation
+  std::vector<Refusal> early_refusals_ TUTTI_GUARDED_BY(mutex_);       // heard before that
   Status failure_ TUTTI_GUARDED_BY(mutex_);                            // the first
   std::uint32_t next_round_ TUTTI_GUARDED_BY(mutex_) = 0;
-  std::uint32_t rounds_told_ TUTTI_GUARDED_BY(mutex_) = 0;  // whose own parts are on their way
+  std::uint32_t rounds_told_ TUTTI_GUARDED_BY(mutex_) = 0;   // whose own parts are on their way
+  std::uint32_t refusal_told_ TUTTI_GUARDED_BY(mutex_) = 0;  // the last serial number that is
   std::map<std::uint32_t, std::map<int, std::string>> parts_ TUTTI_GUARDED_BY(mutex_);  // by round and rank
   std::map<int, CallSummary> departed_ TUTTI_GUARDED_BY(mutex_);  // what ranks that have left have called, by rank
   bool compared_ TUTTI_GUARDED_BY(mutex_) = false;                // own calls with those of all who have left

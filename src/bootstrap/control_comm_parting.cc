@@ -1,4 +1,5 @@
-// Ranks that leave a communicator: what they say of their calls, and whether all have called the same.
+// Ranks that leave a communicator: what they say of their calls, and whether all have called the same. And what ranks
+// have refused.
 #include <utility>
 
 #include "base/clock.h"
@@ -82,6 +83,7 @@ std::string ControlComm::leave_notice() const {
 
 std::vector<std::string> ControlComm::farewell() const {
   std::vector<std::string> result;
+  if (const auto own = refusals_.find(rank_); own != refusals_.end()) result.push_back(own->second.frame);
   if (!notice_.empty()) result.push_back(notice_);
   result.push_back(leave_notice());
   return result;
@@ -89,6 +91,7 @@ std::vector<std::string> ControlComm::farewell() const {
 
 std::vector<std::string> ControlComm::told() const {
   std::vector<std::string> result;
+  for (const auto& [rank, refusal] : refusals_) result.push_back(refusal.frame);
   if (!notice_.empty()) result.push_back(notice_);
   for (const auto& [rank, calls] : departed()) {
     result.push_back(pack_leave_notice(id_, {members_[static_cast<std::size_t>(rank)], calls}));
@@ -129,6 +132,50 @@ bool ControlComm::finish(std::int64_t wait_ms) {
   while (!all_parted_ && look_again(all_parted)) {
   }
   return all_parted_;
+}
+
+// ---- What ranks have refused --------------------------------------------------------------------
+
+void ControlComm::report_refusal(const Refusal& refusal, std::int64_t wait_ms) {
+  if (tree_->is_forked()) return;
+  const Deadline deadline = Deadline::after_ms(wait_ms);
+  const MutexLock lock(mutex_);
+  if (mute() || watching_ == nullptr) return;
+  commands_.refusal = refusal;
+  tree_->signal();
+  while (is_before(refusal_told_, refusal.serial) && !mute() && !deadline.passed()) {
+    changed_.wait_until(mutex_, deadline);
+  }
+}
+
+void ControlComm::send_refusal(Refusal refusal) {
+  const std::uint32_t serial = refusal.serial;
+  refusal.rank = tree_->rank();
+  const std::string frame = pack_refusal(id_, refusal);
+  if (!any_notice_) (void)on_refusal(std::move(refusal), frame, nullptr);
+  const MutexLock lock(mutex_);
+  refusal_told_ = serial;
+  changed_.notify_all();
+}
+
+// First the others: this rank's program may end the process now.
+bool ControlComm::on_refusal(Refusal refusal, const std::string& frame, const Neighbour* from) {
+  refusal.rank = rank_of(refusal.rank);
+  if (refusal.rank < 0) return true;
+  const auto [known, is_first] = refusals_.try_emplace(refusal.rank);
+  if (!is_first && !is_before(known->second.serial, refusal.serial)) return true;
+  known->second = {refusal.serial, frame};
+  tree_->flood(frame, from);
+  tree_->flush();
+  if (refusal.rank == rank_) return true;
+  std::shared_ptr<const Watching> watching;
+  {
+    const MutexLock lock(mutex_);
+    watching = watching_;
+    if (watching == nullptr) early_refusals_.push_back(refusal);
+  }
+  if (watching != nullptr && watching->witness.refused) watching->witness.refused(refusal);
+  return true;
 }
 
 // ---- Comparing while nobody leaves --------------------------------------------------------------

@@ -46,6 +46,10 @@ bool ControlComm::hear(Kind kind, net::Unpacker* unpacker, const std::string& fr
     LeaveNotice leave_notice;
     return unpack_leave_notice(unpacker, ranks, &leave_notice) && on_leave_notice(leave_notice, frame, from);
   }
+  if (kind == Kind::kRefusal) {
+    Refusal refusal;
+    return unpack_refusal(unpacker, ranks, &refusal) && on_refusal(std::move(refusal), frame, from);
+  }
   if (kind != Kind::kCompare || !unpacker->complete()) return false;
   on_compare(frame, from);
   return true;

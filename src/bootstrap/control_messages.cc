@@ -124,6 +124,12 @@ std::string pack_compare(CommId comm) {
   return begin(Kind::kCompare, comm).bytes();
 }
 
+std::string pack_refusal(CommId comm, const Refusal& refusal) {
+  net::Packer packer = begin(Kind::kRefusal, comm);
+  packer.number(refusal.rank).number(refusal.sequence).number(refusal.serial).text(refusal.text);
+  return packer.bytes();
+}
+
 std::string pack_calls(CommId comm, const Calls& calls) {
   net::Packer packer = begin(Kind::kCalls, comm);
   packer.number(static_cast<std::uint8_t>(calls.down)).number(calls.rank);
@@ -222,6 +228,14 @@ bool unpack_leave_notice(net::Unpacker* unpacker, int ranks, LeaveNotice* leave_
   leave_notice->calls.hash = unpacker->number<std::uint64_t>();
   take(unpacker, &leave_notice->calls.calls);
   return unpacker->complete();
+}
+
+bool unpack_refusal(net::Unpacker* unpacker, int ranks, Refusal* refusal) {
+  const bool sensible = take_rank(unpacker, ranks, &refusal->rank);
+  refusal->sequence = unpacker->number<std::uint32_t>();
+  refusal->serial = unpacker->number<std::uint32_t>();
+  refusal->text = unpacker->text();
+  return sensible && unpacker->complete() && refusal->text.size() <= kMaxWordsBytes;
 }
 
 bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls) {

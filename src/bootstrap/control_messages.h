@@ -25,15 +25,16 @@ enum class Kind : std::uint8_t {
   kPart = 6,     // what a rank gives to an all-gather
   kNotice = 7,   // the communicator has failed
   kLeaveNotice = 8,
-  kCompare = 9,  // all members are to tell what they have called
+  kCompare = 9,   // all members are to tell what they have called
+  kRefusal = 10,  // a rank has refused a call, or has called something since
   // Likewise, to the nearest members.
-  kCalls = 10,
+  kCalls = 11,
   // Which ranks have not arrived? (socket_tree_inquiry.cc)
-  kAsk = 11,     // up: somebody wants to know
-  kProbe = 12,   // down: are you there?
-  kHere = 13,    // the receipt of either
-  kAbsent = 14,  // up: a rank that has not arrived
-  kAnswer = 15,  // down
+  kAsk = 12,     // up: somebody wants to know
+  kProbe = 13,   // down: are you there?
+  kHere = 14,    // the receipt of either
+  kAbsent = 15,  // up: a rank that has not arrived
+  kAnswer = 16,  // down
 };
 
 // Of a communicator. The job's first one, of all its ranks, has 0.
@@ -107,6 +108,7 @@ std::string pack_part(CommId comm, const Part& part);
 std::string pack_notice(CommId comm, const Notice& notice);
 std::string pack_leave_notice(CommId comm, const LeaveNotice& leave_notice);
 std::string pack_compare(CommId comm);
+std::string pack_refusal(CommId comm, const Refusal& refusal);
 std::string pack_calls(CommId comm, const Calls& calls);
 std::string pack_inquiry(CommId comm, Kind kind, const Inquiry& inquiry);
 std::string pack_here(CommId comm, std::uint32_t token);
@@ -123,6 +125,7 @@ bool unpack_members(net::Unpacker* unpacker, int ranks, Members* members);
 bool unpack_part(net::Unpacker* unpacker, int ranks, Part* part);
 bool unpack_notice(net::Unpacker* unpacker, Notice* notice);
 bool unpack_leave_notice(net::Unpacker* unpacker, int ranks, LeaveNotice* leave_notice);
+bool unpack_refusal(net::Unpacker* unpacker, int ranks, Refusal* refusal);
 bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls);
 bool unpack_inquiry(net::Unpacker* unpacker, Inquiry* inquiry);
 bool unpack_here(net::Unpacker* unpacker, std::uint32_t* token);

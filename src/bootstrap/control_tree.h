@@ -45,6 +45,14 @@ constexpr std::int64_t inquiry_ms(std::int64_t patience_ms) {
   return patience_ms + (patience_ms < 400 ? 100 : patience_ms / 4);
 }
 
+// A call that a rank has refused for its arguments, or that it calls again: the others may wait for it.
+struct Refusal {
+  int rank = -1;
+  std::uint32_t sequence = 0;  // the operation that the call would have been
+  std::uint32_t serial = 0;    // rises with each one that a rank reports, modulo 2^32
+  std::string text;            // why, naming the call; empty: the rank has called something since
+};
+
 struct Answer {
   Question question;
   std::vector<Absence> absent;  // by rank; empty: nobody is known to be missing
@@ -54,8 +62,9 @@ struct Answer {
 // tree is destroyed, and must not wait.
 struct Witness {
   std::function<Whereabouts()> where;
-  std::function<void(const Answer&)> answered;  // to a question of any rank
-  std::function<CallSummary()> calls{};         // what the rank has called
+  std::function<void(const Answer&)> answered;    // to a question of any rank
+  std::function<CallSummary()> calls{};           // what the rank has called
+  std::function<void(const Refusal&)> refused{};  // by another rank; in the order of each one's serial numbers
 };
 
 class ControlTree {
@@ -80,6 +89,9 @@ class ControlTree {
   // this one among them: inquiry_ms(patience_ms) later, or never. Questions of several ranks at a time are one. After
   // watch(); any thread; returns without waiting for the peers.
   virtual void ask(Question question) = 0;
+  // Tells all other ranks what this one has refused, or that it has called something since. After watch(); any thread.
+  // Returns when the neighbours have been told, or after `wait_ms`: then the process may end.
+  virtual void report_refusal(const Refusal& refusal, std::int64_t wait_ms) = 0;
   // Asks all ranks what they have called lately, because this one knows that they differ: all ranks fail as after
   // report_calls(). After watch(); any thread; returns without waiting for the peers.
   virtual void compare_calls() = 0;

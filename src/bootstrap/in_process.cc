@@ -32,7 +32,8 @@ struct InProcessControl {
     bool parted = false;                    // it calls nothing more,
     CallSummary calls;                      // and has called this
     bool left = false;
-    Status death;  // what the others are told if it ends so; made beforehand, as it may end for want of memory
+    Refusal refusal;  // the last
+    Status death;     // what the others are told if it ends so; made beforehand, as it may end for want of memory
   };
   Mutex mutex;
   ConditionVariable changed;
@@ -67,6 +68,7 @@ class InProcessTree final : public ControlTree {
   Status watch(std::shared_ptr<FailureState> failure, Witness witness) override;
   void announce_failure(const Status& status) override;
   void report_calls(std::vector<CallRecord> calls) override;
+  void report_refusal(const Refusal& refusal, std::int64_t wait_ms) override;
   void ask(Question question) override;
   Status compare_with_departed() override;
   void compare_calls() override;
@@ -133,6 +135,9 @@ Status InProcessTree::watch(std::shared_ptr<FailureState> failure, Witness witne
   me().witness = std::move(witness);
   me().failure = std::move(failure);
   if (!control_->failure.is_ok()) me().failure->fail(control_->failure);
+  for (const InProcessControl::Rank& rank : control_->ranks) {
+    if (&rank != &me() && rank.refusal.serial != 0 && me().witness.refused) me().witness.refused(rank.refusal);
+  }
   for (const int rank : control_->departed) {
     me().failure->set_departed({rank, control_->ranks[static_cast<std::size_t>(rank)].calls.operations});
   }
@@ -259,6 +264,17 @@ void InProcessTree::ask(Question question) {
   }
   for (const InProcessControl::Rank& rank : control_->ranks) {
     if (rank.witness.answered) rank.witness.answered(answer);
+  }
+}
+
+void InProcessTree::report_refusal(const Refusal& refusal, std::int64_t /*wait_ms*/) {
+  const MutexLock lock(control_->mutex);
+  if (me().left || !me().failure) return;
+  Refusal& own = me().refusal;
+  own = refusal;
+  own.rank = rank_;
+  for (InProcessControl::Rank& rank : control_->ranks) {
+    if (&rank != &me() && rank.witness.refused) rank.witness.refused(own);
   }
 }
 

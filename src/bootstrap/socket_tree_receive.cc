@@ -78,7 +78,7 @@ bool SocketTree::hear_of_ranks(Kind kind, net::Unpacker* unpacker, const std::st
 bool SocketTree::hear_for_all(const Header& header, net::Unpacker* unpacker, const std::string& frame,
                               const Neighbour* from) {
   ControlComm* const comm = find(header.comm);
-  const bool once = header.kind == Kind::kNotice || header.kind == Kind::kLeaveNotice || header.kind == Kind::kCompare;
+  const bool once = header.kind >= Kind::kNotice;
   const bool by_member = comm != nullptr && once;
   const bool known = comm == nullptr && once && !keep_passed(frame);
   if (!by_member && !known) flood(frame, from);
@@ -100,6 +100,8 @@ bool SocketTree::keep_early(const Header& header, net::Unpacker* unpacker, const
   const auto kept = early_.find(header.comm);
   if (kept == early_.end() || kept->second.known.contains(frame)) return true;
   Early& early = kept->second;
+  // A rank can refuse any number of calls: they must not displace what the communicator cannot do without.
+  if (header.kind == Kind::kRefusal && early.frames.size() >= early.members * kEarlyFramesEach / 2) return true;
   early.lost = early.lost || early.frames.size() >= early.members * kEarlyFramesEach;
   if (!early.lost) early.known.insert(early.frames.emplace_back(frame));
   return true;

@@ -127,13 +127,15 @@ Status Communicator::complete() {
 }
 
 Status Communicator::watch_peers() {
-  stalls_ = std::make_unique<Stalls>(*tree_, membership_, *failure_, *history_, settings_.timeout_ms,
+  refusals_ = std::make_unique<Refusals>(*tree_, membership_, *history_);
+  stalls_ = std::make_unique<Stalls>(*tree_, membership_, *failure_, *history_, *refusals_, settings_.timeout_ms,
                                      settings_.wait_notice_ms);
   waiter_->watch_stalls(stalls_.get());
   if (link_maker_ != nullptr) link_maker_->watch_stalls(stalls_.get());
   const auto where = [this] { return Whereabouts{history_->sequence(), busy_.load(std::memory_order_relaxed)}; };
   return tree_->watch(failure_, {where, [this](const Answer& answer) { stalls_->answered(answer); },
-                                 [history = history_] { return history->summary(); }});
+                                 [history = history_] { return history->summary(); },
+                                 [this](const Refusal& refusal) { refusals_->heard(refusal); }});
 }
 
 Result<std::vector<PeerInfo>> Communicator::exchange(const PeerInfo& mine, Deadline deadline) {
@@ -239,7 +241,7 @@ Communicator::~Communicator() {
 }
 
 Status Communicator::run(const Call& call) {
-  if (shares_process_) process_rank_.touch();
+  accept();
   // Only this thread queues, so what is not pending now cannot become so meanwhile. On a device graphs queue, too.
   if (pending_.load(std::memory_order_acquire) == 0 && on_device_ == nullptr) [[likely]]
     return execute(call);
@@ -363,8 +365,8 @@ Status Communicator::fail(std::string_view what, Status status) {
   const auto named = [&](const Status& cause) {
     return cause.code() == Code::kMismatch ? cause : cause.with_context(what);  // a mismatch names the calls itself
   };
-  Status result = named(status);
-  if (!end_all(result, result)) result = named(failure_->status());
+  Status result = with_refusals(named(status));
+  if (!end_all(result, result)) result = with_refusals(named(failure_->status()));
   note_failure(result);
   return result;
 }
@@ -372,7 +374,7 @@ Status Communicator::fail(std::string_view what, Status status) {
 // Of an operation on a communicator that has failed or ended.
 Status Communicator::refuse() {
   if (finalized_) return Status::invalid_usage("the communicator is finalized");
-  Status status = failure_->status();
+  Status status = with_refusals(failure_->status());
   note_failure(status);
   return status;
 }
@@ -417,7 +419,7 @@ Status Communicator::finalize() {
     if (convoy_ != nullptr) convoy_->leave();
     if (windows_ != nullptr && !failure_->failed() && on_device_->await_return(kDeliverMs)) windows_->set_quiet();
   }
-  finalized_ = true;
+  goes_slowly_ = finalized_ = true;
   deliver();
   {
     // Another thread may have ended what was queued, and be about to tell the peers: they hear that first, and judge no

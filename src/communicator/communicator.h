@@ -36,6 +36,7 @@
 #include "communicator/on_device.h"
 #include "communicator/operators.h"
 #include "communicator/plans.h"
+#include "communicator/refusals.h"
 #include "communicator/registered_range.h"
 #include "communicator/scratch.h"
 #include "communicator/split.h"
@@ -150,8 +151,10 @@ class Communicator {
     look_at_meetings();
     return failure_->status();
   }
-  // Of a call that was refused: the communicator is as it was.
+  // Of what was refused: the communicator is as it was.
   void set_last_error(const Status& status);
+  // The same of a call for which the other ranks wait: they are told.
+  void note_refusal(const Status& status) TUTTI_EXCLUDES(mutex_);
   // What has failed the communicator, or else what was refused last.
   [[nodiscard]] Status last_error() const;
   // Whether a call has returned the communicator's failure, or a stream in which it has an operation. A caller
@@ -307,6 +310,18 @@ class Communicator {
     return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_.memory()};
   }
   Status refuse();
+  // Each call of the program that is not refused begins with this.
+  void accept() {
+    if (shares_process_) process_rank_.touch();
+    if (goes_slowly_.load(std::memory_order_relaxed)) [[unlikely]]
+      withdraw_refusal();
+  }
+  void withdraw_refusal();
+  // When what was under way may be complete: of a refusal since, the other ranks are told now.
+  void tell_refusal();
+  [[nodiscard]] Status with_refusals(Status failure) const {
+    return refusals_ == nullptr ? failure : refusals_->explain(std::move(failure));
+  }
   void note_failure(const Status& status);
   void tell_peers(const Status& status);
   // Whether it was this that has failed the communicator.
@@ -368,7 +383,8 @@ class Communicator {
   std::unique_ptr<Connector> connector_;  // null for threads that need none
   std::unique_ptr<LinkMaker> link_maker_;
   std::shared_ptr<CallHistory> history_ = std::make_shared<CallHistory>();
-  std::unique_ptr<Stalls> stalls_;  // null for a single rank
+  std::unique_ptr<Refusals> refusals_;  // null for a single rank
+  std::unique_ptr<Stalls> stalls_;      // the same
   std::unique_ptr<executor::Waiter> waiter_;
   std::unique_ptr<Plans> plans_;
   std::unique_ptr<executor::CpuExecutor> executor_;
@@ -393,7 +409,8 @@ class Communicator {
   Status revoked_here_;
   Status revoked_there_;
   std::atomic<bool> finalized_ = false;
-  std::atomic<bool> busy_{false};  // a thread is inside execute(), or go_on_repeated(): what other ranks ask
+  std::atomic<bool> goes_slowly_{false};  // no call takes the fast path: it is finalized, or a refusal stands
+  std::atomic<bool> busy_{false};         // a thread is inside execute(), or go_on_repeated(): what other ranks ask
   ProcessRank process_rank_;
   bool shares_process_ = false;  // with other ranks of the job
 
@@ -428,7 +445,7 @@ inline Communicator::Repeated Communicator::repeat(Collective collective, std::u
     place = find_repeated({types, count, collective, root}, type, op);
     if (place == nullptr) return Repeated::kNo;
   }
-  if (failure_->failed() || finalized_) [[unlikely]]
+  if (failure_->failed() || goes_slowly_) [[unlikely]]
     return Repeated::kNo;
   if (place->steps.empty()) {
     if (!place->empty) return Repeated::kNo;

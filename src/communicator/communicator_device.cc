@@ -98,7 +98,7 @@ Status Communicator::judge_queued(const Batch& batch, Status status, bool captur
 
 Result<std::unique_ptr<DeviceSubmission>> Communicator::begin_on_device(std::shared_ptr<const Batch> batch,
                                                                         std::span<void* const> streams) {
-  if (shares_process_) process_rank_.touch();
+  accept();
   look_at_meetings();
   if (finalized_ || failure_->failed()) return refuse();
   bool captures = false;
@@ -266,9 +266,12 @@ void Communicator::stream_has_come(const std::shared_ptr<const DevicePlan>& plan
   });
   if (!status.is_ok()) plan->let_go();
   if (!once) return;
-  const MutexLock lock(mutex_);
-  coming_.fetch_sub(1, std::memory_order_release);
-  queue_changed_.notify_all();
+  {
+    const MutexLock lock(mutex_);
+    coming_.fetch_sub(1, std::memory_order_release);
+    queue_changed_.notify_all();
+  }
+  tell_refusal();
 }
 
 // Of a failed communicator no stream is waited for that has still to come. In this order: what comes is pending before

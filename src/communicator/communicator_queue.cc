@@ -7,7 +7,7 @@
 namespace tutti::internal {
 
 Status Communicator::run(std::span<const Transfer> transfers) {
-  if (shares_process_) process_rank_.touch();
+  accept();
   if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
     return execute(transfers);
   return run_copy_behind(transfers);
@@ -31,7 +31,7 @@ Status Communicator::copy(std::span<const Transfer> transfers, std::shared_ptr<c
 }
 
 Status Communicator::run(std::shared_ptr<const Batch> batch) {
-  if (shares_process_) process_rank_.touch();
+  accept();
   if (pending_.load(std::memory_order_acquire) == 0) return execute(batch->calls, batch->transfers);
   return run_behind(Queued(std::move(batch)));
 }
@@ -44,7 +44,7 @@ Status Communicator::run_behind(Queued next) {
 }
 
 Status Communicator::enqueue(const Call& call, Stream& stream) {
-  if (shares_process_) process_rank_.touch();
+  accept();
   if (finalized_ || failure_->failed()) return refuse();
   std::shared_ptr<Completion> completion;
   return queue(Queued(call), &stream, &completion);
@@ -52,7 +52,7 @@ Status Communicator::enqueue(const Call& call, Stream& stream) {
 
 Status Communicator::enqueue(std::shared_ptr<const Batch> batch, std::shared_ptr<Completion> before,
                              std::shared_ptr<Completion>* completion) {
-  if (shares_process_) process_rank_.touch();
+  accept();
   if (finalized_ || failure_->failed()) return refuse();
   Queued next(std::move(batch));
   next.before = std::move(before);
@@ -60,7 +60,7 @@ Status Communicator::enqueue(std::shared_ptr<const Batch> batch, std::shared_ptr
 }
 
 Status Communicator::enqueue(const Transfer& transfer, Stream& stream) {
-  if (shares_process_) process_rank_.touch();
+  accept();
   if (finalized_ || failure_->failed()) return refuse();
   std::shared_ptr<const Batch> batch;
   if (Status s = copy({&transfer, 1}, &batch); !s.is_ok()) return s;

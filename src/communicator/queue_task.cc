@@ -284,8 +284,11 @@ void Communicator::QueueTask::end_item() {
   comm_.pending_.fetch_sub(1, std::memory_order_acq_rel);
   completion->complete(std::move(first_));
   if (device != nullptr) device->end();
-  const MutexLock lock(comm_.mutex_);
-  comm_.queue_changed_.notify_all();  // who finalizes
+  {
+    const MutexLock lock(comm_.mutex_);
+    comm_.queue_changed_.notify_all();  // who finalizes
+  }
+  comm_.tell_refusal();
 }
 
 template <class Work>

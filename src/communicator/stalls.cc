@@ -24,6 +24,9 @@ static_assert(2 * inquiry_ms(kShortPatienceMs) < StallWatch::kAnswerMs);
 // Ranks have made their communicators within such a time of each other.
 constexpr std::int64_t kMadeApartMs = 60'000;
 
+// A program that calls again at once lets the others wait for no longer.
+constexpr std::int64_t kRefusedMs = 200;
+
 // For the answer to come down the tree.
 constexpr std::int64_t kSpareMs = 20;
 
@@ -76,12 +79,14 @@ std::string describe_absence(const Answer& answer, const std::vector<PeerInfo>& 
   return text;
 }
 
-bool NoticeClock::due(const Answer& answer, std::int64_t now_ms) {
+bool NoticeClock::due(const Answer& answer, std::int64_t now_ms, std::uint64_t refusal) {
   const std::int64_t since_ms = now_ms - last_ms_;
   // Within the same wait the questions of one rank come a minute apart, those of several ranks at about a time.
   const bool same = answer.question.sequence == last_sequence_ || answer.absent == last_absent_;
   const std::int64_t pause_ms = same ? kAgainMs - kAgainMs / 10 : notice_ms_ - notice_ms_ / 10;
-  if (any_ && since_ms < pause_ms) return false;
+  const bool refused = refusal != 0 && refusal != last_refusal_;
+  if (any_ && since_ms < pause_ms && !refused) return false;
+  last_refusal_ = refusal;
   any_ = true;
   last_ms_ = now_ms;
   last_sequence_ = answer.question.sequence;
@@ -90,17 +95,19 @@ bool NoticeClock::due(const Answer& answer, std::int64_t now_ms) {
 }
 
 Stalls::Stalls(ControlTree& tree, const Membership& membership, const FailureState& failure, const CallHistory& history,
-               std::int64_t timeout_ms, std::int64_t notice_ms)
+               const Refusals& refusals, std::int64_t timeout_ms, std::int64_t notice_ms)
     : tree_(tree),
       membership_(membership),
       failure_(failure),
       history_(history),
+      refusals_(refusals),
       patience_ms_(std::clamp(timeout_ms / 4, kMinPatienceMs, kMaxPatienceMs)),
       notice_ms_(notice_ms),
       clock_(notice_ms) {}
 
-// A collective whose ranks have all called it waits where two of them differ in counts of their own.
+// Only counts that no more than two ranks share can differ without an error: then both wait.
 std::string Stalls::hint(const Awaited* awaited) const {
+  if (const Refusals::Standing refused = awaited_refusals(awaited); refused.last != 0) return refused.text;
   std::vector<int> ranks;
   if (awaited != nullptr) ranks = awaited->awaited();
   if (ranks.empty() && transfer_ != nullptr) ranks.push_back(transfer_->peer);  // a connection to it is made
@@ -109,9 +116,13 @@ std::string Stalls::hint(const Awaited* awaited) const {
     return fmt::format("rank {} waits for {}, which perhaps has not called the {} that matches", membership_.rank, who,
                        transfer_->sends ? "recv" : "send");
   }
-  return fmt::format(
-      "rank {} waits for {}. Perhaps they differ in their counts for each other; TUTTI_CHECK=strict compares these",
-      membership_.rank, who);
+  const std::vector<CallRecord> calls = history_.summary().calls;
+  const auto last = calls.empty() ? Collective::kBarrier : executor::collective_of(calls.back().call[0]);
+  const bool unchecked = varies(last) && !counts_are_common(last) && !membership_.strict;
+  return fmt::format("rank {} waits for {}{}", membership_.rank, who,
+                     unchecked ? ". Perhaps they differ in their counts for each other; TUTTI_CHECK=strict compares "
+                                 "these"
+                               : "");
 }
 
 void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited* awaited) {
@@ -130,7 +141,7 @@ void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited
   tree_.ask(std::move(question));
 }
 
-void Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) {
+Status Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) {
   const std::uint32_t sequence = history_.sequence();
   if (sequence != sequence_ || waited_ms < last_waited_ms_) {
     next_notice_ms_ = notice_ms_;
@@ -144,13 +155,44 @@ void Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited
     tree_.report_calls(history_.summary().calls);
   }
   if (left_ms <= inquiry_ms(patience_ms_) + kSpareMs) {
-    if (asked_ns_ != 0) return;
+    if (asked_ns_ != 0) return {};
     asked_ns_ = now_ns();
     ask(patience_ms_, 0, awaited);
   } else if (notice_ms_ > 0 && waited_ms >= next_notice_ms_) {
     next_notice_ms_ = waited_ms + NoticeClock::kAgainMs;
     ask(std::clamp(notice_ms_ / 4, kMinPatienceMs, kMaxPatienceMs), waited_ms, awaited);
   }
+  return refusals_.any() ? look_at_refusals(waited_ms, awaited) : Status();
+}
+
+// A send or receive waits for its peer alone.
+Refusals::Standing Stalls::awaited_refusals(const Awaited* awaited) const {
+  if (!refusals_.any()) return {};
+  if (transfer_ == nullptr) return refusals_.standing(history_.sequence());
+  std::vector<int> peers;
+  if (awaited != nullptr) peers = awaited->awaited();
+  if (peers.empty()) peers.push_back(transfer_->peer);  // a connection to it is made
+  for (const int peer : peers) {
+    if (Refusals::Standing standing = refusals_.standing(0, peer); standing.last != 0) return standing;
+  }
+  return {};
+}
+
+// A program may catch the error and call again. So a refusal fails this wait only after the time behind which a person
+// is told of any wait.
+Status Stalls::look_at_refusals(std::int64_t waited_ms, const Awaited* awaited) {
+  if (waited_ms < kRefusedMs) return {};
+  const Refusals::Standing refused = awaited_refusals(awaited);
+  const std::int64_t stands_ms = (now_ns() - refused.since_ns) / kMs;
+  if (refused.last == 0 || stands_ms < kRefusedMs || notice_ms_ <= 0) return {};
+  if (std::min(stands_ms, waited_ms) >= notice_ms_) {
+    return Status::remote(
+        fmt::format("{}. It has called nothing of this communicator for {} ms since", refused.text, stands_ms));
+  }
+  if (std::exchange(refusal_, refused.last) == refused.last) return {};
+  next_notice_ms_ = waited_ms + NoticeClock::kAgainMs;
+  ask(kMinPatienceMs, waited_ms, awaited);
+  return {};
 }
 
 // An answer older than this rank's question may be about another wait. One that knows of nobody is asked for once more:
@@ -185,12 +227,19 @@ void Stalls::answered(const Answer& answer) {
                          answer.question.sequence, answer.absent.size()));
   {
     const MutexLock lock(mutex_);
-    absent_ = describe_absence(answer, membership_.peers);
+    absent_ = describe_answer(answer);
     any_silent_ = std::any_of(answer.absent.begin(), answer.absent.end(), [](const Absence& a) { return a.silent; });
     answered_ns_ = now_ns();
   }
   changed_.notify_all();
   if (membership_.rank == 0 && answer.question.waited_ms > 0) tell_a_person(answer);
+}
+
+std::string Stalls::describe_answer(const Answer& answer) const {
+  std::string text = describe_absence(answer, membership_.peers);
+  const std::string refused = refusals_.any() ? refusals_.standing(answer.question.sequence).text : "";
+  if (!refused.empty()) text += (text.empty() ? "" : "; ") + refused;
+  return text;
 }
 
 // One line for the whole job, by rank 0.
@@ -199,11 +248,12 @@ void Stalls::tell_a_person(const Answer& answer) {
   // A damaged message: nobody can have waited for longer than the communicator is there.
   if (ms > (now_ns() - made_ns_) / kMs + kMadeApartMs) return;
   {
+    const std::uint64_t refusal = refusals_.standing(answer.question.sequence).last;
     const MutexLock lock(mutex_);
-    if (!clock_.due(answer, now_ns() / kMs)) return;
+    if (!clock_.due(answer, now_ns() / kMs, refusal)) return;
   }
   const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);
-  const std::string absent = describe_absence(answer, membership_.peers);
+  const std::string absent = describe_answer(answer);
   log::warn(answer.question.what + " has waited " + waited +
             (absent.empty() ? ", though no rank is missing: " + answer.question.hint : ": " + absent));
 }

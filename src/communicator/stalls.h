@@ -15,6 +15,7 @@
 #include "bootstrap/control_tree.h"
 #include "communicator/call_history.h"
 #include "communicator/membership.h"
+#include "communicator/refusals.h"
 #include "communicator/transfers.h"
 
 namespace tutti::internal {
@@ -29,7 +30,8 @@ std::string describe_absence(const Answer& answer, const std::vector<PeerInfo>& 
 class NoticeClock {
  public:
   explicit NoticeClock(std::int64_t notice_ms) : notice_ms_(notice_ms) {}
-  bool due(const Answer& answer, std::int64_t now_ms);
+  // `refusal`: the number of the last one that stands; 0: none. A new one is always due.
+  bool due(const Answer& answer, std::int64_t now_ms, std::uint64_t refusal = 0);
   static constexpr std::int64_t kAgainMs = 60'000;
 
  private:
@@ -38,15 +40,16 @@ class NoticeClock {
   std::int64_t last_ms_ = 0;
   std::uint32_t last_sequence_ = 0;
   std::vector<Absence> last_absent_;
+  std::uint64_t last_refusal_ = 0;
 };
 
 class Stalls final : public StallWatch {
  public:
   // All outlive this. notice_ms 0: no person is told.
   Stalls(ControlTree& tree, const Membership& membership, const FailureState& failure, const CallHistory& history,
-         std::int64_t timeout_ms, std::int64_t notice_ms);
+         const Refusals& refusals, std::int64_t timeout_ms, std::int64_t notice_ms);
 
-  void stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) override;
+  Status stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) override;
   std::string missing() override;
   // The same where a silent rank is among them, else empty: what it tells has reached only a part of the tree.
   std::string silent();
@@ -63,12 +66,17 @@ class Stalls final : public StallWatch {
   void ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited* awaited) TUTTI_EXCLUDES(mutex_);
   // What to look at if every rank has called the operation.
   [[nodiscard]] std::string hint(const Awaited* awaited) const;
+  [[nodiscard]] std::string describe_answer(const Answer& answer) const;
   void tell_a_person(const Answer& answer);
+  // Asks if a refusal has become known, so that a person is told. An error: it has stood for too long.
+  Status look_at_refusals(std::int64_t waited_ms, const Awaited* awaited);
+  [[nodiscard]] Refusals::Standing awaited_refusals(const Awaited* awaited) const;
 
   ControlTree& tree_;
   const Membership& membership_;
   const FailureState& failure_;
   const CallHistory& history_;
+  const Refusals& refusals_;
   const std::int64_t patience_ms_;  // of what is asked before the deadline
   const std::int64_t notice_ms_;
   const std::int64_t made_ns_ = now_ns();
@@ -78,6 +86,7 @@ class Stalls final : public StallWatch {
   std::int64_t last_waited_ms_ = 0;
   std::int64_t next_notice_ms_ = 0;
   bool reported_ = false;      // once per operation
+  std::uint64_t refusal_ = 0;  // the number of the last one that was asked about
   std::int64_t asked_ns_ = 0;  // before the deadline; 0: not yet
 
   Mutex mutex_;

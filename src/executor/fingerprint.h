@@ -96,6 +96,9 @@ constexpr bool is_group(const transport::Fingerprint& fingerprint) {
 // Of the check before operation `sequence`, where every call is checked (TUTTI_CHECK=strict): the same on all ranks,
 // whatever they are about to call.
 inline constexpr std::uint32_t kCollectiveMask = 31;
+constexpr Collective collective_of(std::uint64_t call) {
+  return static_cast<Collective>(call & kCollectiveMask);
+}
 inline constexpr std::uint32_t kCheck = 31;  // in place of a collective
 // Of a send and its receive: `sequence` is their number among those of the pair in this direction.
 inline constexpr std::uint32_t kTransfer = 30;  // in place of a collective

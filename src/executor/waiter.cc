@@ -142,7 +142,7 @@ Status Waiter::idle_slowly() {
         idle_count_ = spins_ + kLooking - 1;
         return {};
       }
-      tell_of_stall(now);
+      if (Status s = tell_of_stall(now); !s.is_ok()) return s;
       sleep(now);
       return {};
     }
@@ -164,8 +164,7 @@ Status Waiter::look(std::int64_t now_ns) {
   if (now_ns < next_look_ns_) return {};
   next_look_ns_ = now_ns + kLookNs;
   if (Status s = look_for_trouble(now_ns); !s.is_ok()) return s;
-  if (now_ns - yielding_since_ns_ > kYieldNs) tell_of_stall(now_ns);
-  return {};
+  return now_ns - yielding_since_ns_ > kYieldNs ? tell_of_stall(now_ns) : Status();
 }
 
 // Those that owe data, or else those that take none.

@@ -152,8 +152,9 @@ class Waiter : private StallWatch::Awaited {
   // How often the calling thread has lost or given its processor.
   static std::int64_t processor_switches();
   Status look_for_trouble(std::int64_t now);
-  void tell_of_stall(std::int64_t now) {
-    if (stalls_ != nullptr) stalls_->stalled((now - yielding_since_ns_) / kMs, (deadline_ns_ - now) / kMs, this);
+  [[nodiscard]] Status tell_of_stall(std::int64_t now) {
+    if (stalls_ == nullptr) return {};
+    return stalls_->stalled((now - yielding_since_ns_) / kMs, (deadline_ns_ - now) / kMs, this);
   }
   [[nodiscard]] std::vector<int> awaited() const override;
   // Forgets what has happened, also on links that are not waited for: they must not end the next sleep again.

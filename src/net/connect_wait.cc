@@ -22,8 +22,9 @@ Status ConnectWait::poll(int fd, short events, int peer, std::string_view late) 
   return go_on(hopeless, [&] { return came ? Status() : Status::timeout(std::string(late)); });
 }
 
-void ConnectWait::tell() const {
-  if (stalls_ != nullptr) stalls_->stalled((now_ns() - begin_ns_) / 1'000'000, deadline_.left_ms(INT_MAX), nullptr);
+Status ConnectWait::tell() const {
+  if (stalls_ == nullptr) return {};
+  return stalls_->stalled((now_ns() - begin_ns_) / 1'000'000, deadline_.left_ms(INT_MAX), nullptr);
 }
 
 }  // namespace tutti::internal::net

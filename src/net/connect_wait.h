@@ -19,12 +19,12 @@ class ConnectWait {
       : failure_(failure), deadline_(deadline), stalls_(stalls) {}
 
   // After each look that has not found what is waited for. Ok: wait on. Otherwise, in this order, the failure; what
-  // `hopeless` says, if that is not ok; and behind the deadline what `late` says.
+  // `hopeless` says, and what `stalls` says, if that is not ok; and behind the deadline what `late` says.
   template <class Hopeless, class Late>
   [[nodiscard]] Status go_on(Hopeless hopeless, Late late) const {
     if (failure_ != nullptr && failure_->failed()) return failure_->status();
     if (Status s = hopeless(); !s.is_ok()) return s;
-    tell();
+    if (Status s = tell(); !s.is_ok()) return s;
     return deadline_.passed() ? late() : Status();
   }
 
@@ -33,7 +33,7 @@ class ConnectWait {
   [[nodiscard]] Status poll(int fd, short events, int peer, std::string_view late) const;
 
  private:
-  void tell() const;
+  [[nodiscard]] Status tell() const;
 
   const FailureState* failure_;
   Deadline deadline_;

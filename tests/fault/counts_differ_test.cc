@@ -129,4 +129,40 @@ TEST_CASE("wait notice: of a receive it names the peer and the call that is miss
   CHECK(contains(text, "rank 1 waits for rank 0, which perhaps has not called the send that matches"));
 }
 
+namespace {
+
+extern "C" void sum_at_once(const void* in, void* inout, size_t count, tuttiDataType_t, void* /*context*/) {
+  for (size_t i = 0; i < count; ++i) static_cast<float*>(inout)[i] += static_cast<const float*>(in)[i];
+}
+extern "C" void sum_slowly(const void* in, void* inout, size_t count, tuttiDataType_t type, void* context) {
+  sleep_ms(1500);
+  sum_at_once(in, inout, count, type, context);
+}
+
+}  // namespace
+
+TEST_CASE("wait notice: of a collective whose counts are alike on all ranks it says nothing of counts", "[processes]") {
+  ::setenv("TUTTI_WAIT_NOTICE_MS", "300", 1);
+  ::setenv("TUTTI_ALGORITHM", "ring", 1);
+  StandardError captured;
+  const auto outcomes = run_processes(2, "tcp", [&](tuttiComm_t comm, int rank, int) {
+    // Only rank 1 takes long.
+    const auto combine = rank == 1 ? sum_slowly : sum_at_once;
+    tuttiRedOp_t op = tuttiSum;
+    if (tuttiRedOpCreate(&op, combine, nullptr, 1, comm) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
+    std::vector<float> x(1000, 1);
+    // In a ring each rank combines a part, for which the other waits.
+    const tuttiResult_t result = tuttiAllReduce(x.data(), x.data(), x.size(), tuttiFloat32, op, comm, nullptr);
+    const bool right = result == tuttiSuccess && x == std::vector<float>(1000, 2);
+    return Outcome{right ? "" : describe(result, comm)};
+  });
+  const std::string text = captured.take();
+  ::unsetenv("TUTTI_WAIT_NOTICE_MS");
+  ::unsetenv("TUTTI_ALGORITHM");
+  INFO(text);
+  CHECK(wrong_of(outcomes) == "");
+  CHECK(contains(text, "has waited"));
+  CHECK_FALSE(contains(text, "counts"));
+}
+
 }  // namespace tutti::internal::test

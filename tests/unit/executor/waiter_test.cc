@@ -96,7 +96,10 @@ std::unique_ptr<Waiter> make_waiter(const transport::WakeupFd& wakeup_fd, const 
 // Every sleep begins with this.
 class CountsSleeps final : public StallWatch {
  public:
-  void stalled(std::int64_t, std::int64_t, const Awaited*) override { ++sleeps; }
+  Status stalled(std::int64_t, std::int64_t, const Awaited*) override {
+    ++sleeps;
+    return {};
+  }
   std::string missing() override { return ""; }
   int sleeps = 0;
 };

@@ -31,11 +31,13 @@ Deadline far() {
 
 class Listener final : public StallWatch {
  public:
-  void stalled(std::int64_t, std::int64_t left_ms, const Awaited*) override {
+  Status stalled(std::int64_t, std::int64_t left_ms, const Awaited*) override {
     ++told;
     least_left_ms = left_ms;
+    return wrong;
   }
   std::string missing() override { return {}; }
+  Status wrong;
   int told = 0;
   std::int64_t least_left_ms = -1;
 };
@@ -87,6 +89,18 @@ TEST_CASE("who watches stalls hears of each look that finds nothing") {
   REQUIRE(::send(pair.there.get(), "x", 1, 0) == 1);
   CHECK(wait.poll(pair.here.get(), POLLIN, kPeer, "late").is_ok());
   CHECK(listener.told == 2);
+}
+
+TEST_CASE("what is known of a peer that refuses its call ends a wait before the deadline") {
+  const Pair pair = make_pair();
+  FailureState failure;
+  Listener listener;
+  const ConnectWait wait(&failure, far(), &listener);
+  CHECK(wait.poll(pair.here.get(), POLLIN, kPeer, "late").is_ok());
+  listener.wrong = Status::remote("rank 3 refused its operation 2");
+  CHECK(wait.poll(pair.here.get(), POLLIN, kPeer, "late").message() == "rank 3 refused its operation 2");
+  failure.fail(Status::aborted("aborted"));
+  CHECK(wait.poll(pair.here.get(), POLLIN, kPeer, "late").code() == Code::kAborted);
 }
 
 TEST_CASE("looks at several peers end as those at one") {

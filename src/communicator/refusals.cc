@@ -1,0 +1,97 @@
+#include "communicator/refusals.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "bootstrap/rank_list.h"
+
+namespace tutti::internal {
+namespace {
+
+constexpr std::size_t kMostBytes = 1000;
+
+}  // namespace
+
+void Refusals::refuse(std::string why) {
+  why.resize(std::min(why.size(), kMostBytes));
+  const MutexLock lock(mutex_);
+  // The end of a group tells once more what one of its calls was refused for.
+  if (stands() && why.find(why_) != std::string::npos) return;
+  why_ = std::move(why);
+  told_ = false;
+  stands_.store(true, std::memory_order_relaxed);
+}
+
+void Refusals::tell(std::int64_t wait_ms) {
+  Refusal refusal;
+  {
+    const MutexLock lock(mutex_);
+    if (!stands() || std::exchange(told_, true)) return;
+    refusal = {membership_.rank, history_.sequence() + 1, ++serial_, why_};
+  }
+  tree_.report_refusal(refusal, wait_ms);
+}
+
+void Refusals::withdraw() {
+  Refusal refusal;
+  {
+    const MutexLock lock(mutex_);
+    if (!stands_.exchange(false, std::memory_order_relaxed) || !std::exchange(told_, false)) return;
+    refusal = {membership_.rank, history_.sequence() + 1, ++serial_, ""};
+  }
+  tree_.report_refusal(refusal, 0);
+}
+
+void Refusals::heard(const Refusal& refusal) {
+  const MutexLock lock(mutex_);
+  Heard& known = heard_[refusal.rank];
+  if (!is_before(known.serial, refusal.serial)) return;
+  known.serial = refusal.serial;
+  known.stands = !refusal.text.empty();
+  if (!known.stands) return;
+  known.refusal = refusal;
+  known.since_ns = now_ns();
+  known.number = ++numbers_;
+  any_.store(true, std::memory_order_relaxed);
+}
+
+std::string Refusals::describe(const Refusal& refusal) const {
+  const PeerInfo& peer = membership_.peers[static_cast<std::size_t>(refusal.rank)];
+  return fmt::format("{} refused its operation {}: {}", describe_rank(refusal.rank, peer.hostname, peer.pid),
+                     refusal.sequence, refusal.text);
+}
+
+Refusals::Standing Refusals::standing(std::uint32_t sequence, int peer) const {
+  Standing result;
+  const MutexLock lock(mutex_);
+  for (const auto& [rank, known] : heard_) {
+    const bool concerned = peer >= 0 ? rank == peer : !is_before(sequence, known.refusal.sequence);
+    if (!known.stands || !concerned) continue;
+    result.text += (result.text.empty() ? "" : "; ") + describe(known.refusal);
+    result.since_ns = result.last == 0 ? known.since_ns : std::min(result.since_ns, known.since_ns);
+    result.last = std::max(result.last, known.number);
+  }
+  return result;
+}
+
+// Also what a rank has refused under the number of the operation that failed, and then called differently. Another rank
+// may have told it already.
+Status Refusals::explain(Status failure) const {
+  const bool explains =
+      failure.code() == Code::kRemoteError || failure.code() == Code::kTimeout || failure.code() == Code::kMismatch;
+  if (!explains || !any()) return failure;
+  std::string text = failure.message();
+  const MutexLock lock(mutex_);
+  for (const auto& [rank, known] : heard_) {
+    const bool same = failure.code() == Code::kMismatch && known.refusal.sequence == history_.sequence();
+    if (!known.stands && !same) continue;
+    const std::string told = describe(known.refusal);
+    if (text.find(known.refusal.text) == std::string::npos) text += "; " + told;
+  }
+  return {failure.code(), std::move(text)};
+}
+
+}  // namespace tutti::internal
