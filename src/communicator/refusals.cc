@@ -11,7 +11,9 @@
 namespace tutti::internal {
 namespace {
 
+// So that what is told of several fits the messages of the control tree.
 constexpr std::size_t kMostBytes = 1000;
+constexpr std::size_t kMostTold = 3;
 
 }  // namespace
 
@@ -32,6 +34,7 @@ void Refusals::tell(std::int64_t wait_ms) {
     if (!stands() || std::exchange(told_, true)) return;
     refusal = {membership_.rank, history_.sequence() + 1, ++serial_, why_};
   }
+  heard(refusal);  // rank 0 logs its own as well
   tree_.report_refusal(refusal, wait_ms);
 }
 
@@ -42,6 +45,7 @@ void Refusals::withdraw() {
     if (!stands_.exchange(false, std::memory_order_relaxed) || !std::exchange(told_, false)) return;
     refusal = {membership_.rank, history_.sequence() + 1, ++serial_, ""};
   }
+  heard(refusal);
   tree_.report_refusal(refusal, 0);
 }
 
@@ -66,14 +70,16 @@ std::string Refusals::describe(const Refusal& refusal) const {
 
 Refusals::Standing Refusals::standing(std::uint32_t sequence, int peer) const {
   Standing result;
+  std::size_t told = 0;
   const MutexLock lock(mutex_);
   for (const auto& [rank, known] : heard_) {
     const bool concerned = peer >= 0 ? rank == peer : !is_before(sequence, known.refusal.sequence);
     if (!known.stands || !concerned) continue;
-    result.text += (result.text.empty() ? "" : "; ") + describe(known.refusal);
+    if (++told <= kMostTold) result.text += (result.text.empty() ? "" : "; ") + describe(known.refusal);
     result.since_ns = result.last == 0 ? known.since_ns : std::min(result.since_ns, known.since_ns);
     result.last = std::max(result.last, known.number);
   }
+  if (told > kMostTold) result.text += fmt::format("; and {} more ranks", told - kMostTold);
   return result;
 }
 
@@ -84,12 +90,13 @@ Status Refusals::explain(Status failure) const {
       failure.code() == Code::kRemoteError || failure.code() == Code::kTimeout || failure.code() == Code::kMismatch;
   if (!explains || !any()) return failure;
   std::string text = failure.message();
+  std::size_t told = 0;
   const MutexLock lock(mutex_);
   for (const auto& [rank, known] : heard_) {
     const bool same = failure.code() == Code::kMismatch && known.refusal.sequence == history_.sequence();
     if (!known.stands && !same) continue;
-    const std::string told = describe(known.refusal);
-    if (text.find(known.refusal.text) == std::string::npos) text += "; " + told;
+    if (++told > kMostTold) break;
+    if (text.find(known.refusal.text) == std::string::npos) text += "; " + describe(known.refusal);
   }
   return {failure.code(), std::move(text)};
 }

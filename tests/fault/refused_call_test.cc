@@ -85,12 +85,12 @@ void for_all(RunJob run, const std::function<void(const Case&)>& check) {
   }
 }
 
-// The last rank's root is wrong, and right `pause_ms` later.
-std::vector<Outcome> retry(const Case& c, int pause_ms) {
+// One rank's root is wrong, and right `pause_ms` later: the last one's, unless another is given.
+std::vector<Outcome> retry(const Case& c, int pause_ms, int refuser = -1) {
   return c.run(c.ranks, c.transports, [&](tuttiComm_t comm, int rank, int n) {
     if (std::string wrong = warm_up(comm); !wrong.empty()) return Outcome{wrong};
     Reduced reduced;
-    if (rank == n - 1) {
+    if (rank == (refuser < 0 ? n - 1 : refuser)) {
       const tuttiResult_t refused = make(c.way, reduced.call(comm, n + 7));
       if (refused != tuttiInvalidArgument) return Outcome{"not refused: " + describe(refused, comm)};
       sleep_ms(pause_ms);
@@ -149,14 +149,53 @@ TEST_CASE("refusal: a rank that calls again within the notice time fails no othe
           "[processes]") {
   const Setting notice("TUTTI_WAIT_NOTICE_MS", "20000");
   for (const char* transports : {"shm", "tcp"}) {
-    StandardError captured;
-    const auto outcomes = retry({run_processes, transports, 4, Way::kBlocking}, 3000);
-    const std::string text = captured.take();
-    INFO(transports << ": " << text);
+    for (const int refuser : {0, 3}) {
+      StandardError captured;
+      const auto outcomes = retry({run_processes, transports, 4, Way::kBlocking}, 3000, refuser);
+      const std::string text = captured.take();
+      INFO(transports << ", rank " << refuser << ": " << text);
+      CHECK(wrong_of(outcomes) == "");
+      CHECK(occurrences(text, kRefused) == 1);
+      CHECK(contains(text, "rank " + std::to_string(refuser) + " (host "));
+      CHECK(contains(text, "reduce: root 11 is not a rank of 4"));
+    }
+  }
+}
+
+TEST_CASE("refusal: it is told in a communicator that was split off, by its own numbers of ranks", "[processes]") {
+  const Setting notice("TUTTI_WAIT_NOTICE_MS", "700");
+  for (const char* transports : {"shm", "tcp"}) {
+    const SharedMemory<std::atomic<int>> failed;
+    const auto outcomes = run_processes(4, transports, [&](tuttiComm_t parent, int rank, int) {
+      tuttiComm_t comm = nullptr;
+      // Rank 3 of the job is rank 0 there; rank 2 is in none.
+      if (tuttiCommSplit(parent, rank == 2 ? TUTTI_SPLIT_NOCOLOR : 0, -rank, &comm, nullptr) != tuttiSuccess)
+        return Outcome{tuttiGetLastError(parent)};
+      if (rank == 2) {
+        for (const Deadline deadline = Deadline::after_ms(30'000); *failed.get() < 2 && !deadline.passed();)
+          sleep_ms(5);
+        return Outcome{};
+      }
+      Reduced reduced;
+      Outcome outcome{warm_up(comm)};
+      const tuttiResult_t result = make(Way::kBlocking, [&](void* stream) {
+        return rank == 3 ? reduced.call(comm, -1)(stream) : tuttiBarrier(comm, stream);
+      });
+      const std::string text = describe(result, comm);
+      if (rank == 3) {
+        for (const Deadline deadline = Deadline::after_ms(30'000); *failed.get() < 2 && !deadline.passed();)
+          sleep_ms(5);
+      } else {
+        ++*failed.get();
+        const bool right =
+            contains(text, "rank 0 (host ") && contains(text, "refused its operation 2: reduce: root -1");
+        if (!right) outcome.wrong += text;
+      }
+      (void)tuttiCommDestroy(comm);
+      return outcome;
+    });
+    INFO(transports);
     CHECK(wrong_of(outcomes) == "");
-    CHECK(occurrences(text, kRefused) == 1);
-    CHECK(contains(text, "rank 3 (host "));
-    CHECK(contains(text, "reduce: root 11 is not a rank of 4"));
   }
 }
 
