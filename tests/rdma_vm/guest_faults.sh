@@ -62,7 +62,7 @@ leave_a_lossy_network() {
   done
 }
 
-run_case 'iWARP jobs end on a lossy network' 60 leave_a_lossy_network
+run_case 'iWARP jobs end on a lossy network' 120 leave_a_lossy_network
 tc qdisc del dev lo root
 run_case 'a killed rank, TCP' 60 killed tcp 100000 3
 export TUTTI_VERBS=device=rxe0

@@ -19,7 +19,7 @@ few_ports() {
   sysctl -q net.ipv4.ip_local_port_range='40000 40127'
   TUTTI_VERBS=device=siw0 "$programs/verbs_link_test" '[few_ports]'
 }
-run_case 'links over siw0 beside TCP' 60 few_ports
+run_case 'links over siw0 beside TCP' 120 few_ports
 sysctl -q net.ipv4.ip_local_port_range='32768 60999'
-run_case 'speed of a link over rxe0' 60 speed device=rxe0
-run_case 'speed of a link over siw0' 60 speed device=siw0
+run_case 'speed of a link over rxe0' 120 speed device=rxe0
+run_case 'speed of a link over siw0' 120 speed device=siw0
