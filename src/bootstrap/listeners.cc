@@ -89,7 +89,8 @@ Status Listeners::open_tcp(const Settings& settings, const std::string& best, Pe
   Result<std::vector<net::Address>> addresses = net::interface_addresses(settings.interface);
   if (!addresses.is_ok()) return addresses.status();
   if (auto first = net::parse_address(best); first.is_ok()) net::put_first(&addresses.value(), *first);
-  net::limit_addresses(&addresses.value(), net::kMaxAddresses, fmt::format("rank {}", info->rank));
+  // Of the same addresses: the rank has warned of those that it leaves out when it opened the tree's listener.
+  if (addresses->size() > net::kMaxAddresses) addresses->resize(net::kMaxAddresses);
   for (const net::Address& address : *addresses) {
     info->tcp_addresses.push_back(address.with_port(bound->port()).text());
   }

@@ -11,13 +11,13 @@
 #include "base/hex.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
+#include "net/address.h"
 #include "net/auth.h"
 #include "net/frame.h"
 
 namespace tutti::internal {
 namespace {
 
-constexpr std::size_t kMaxAddresses = 64;
 constexpr std::string_view kSocketPrefix = "tutti-";
 constexpr std::size_t kSocketDigits = 24;
 
@@ -115,11 +115,11 @@ Result<PeerInfo> PeerInfo::parse(const std::string& bytes) {
   info.unix_address = unpacker.text();
   info.unix_path = unpacker.text();
   const auto count = unpacker.number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && i < kMaxAddresses && unpacker.ok(); ++i) {
+  for (std::uint32_t i = 0; i < count && i < net::kMaxAddresses && unpacker.ok(); ++i) {
     info.tcp_addresses.push_back(unpacker.text());
   }
   info.settings = unpacker.text();
-  if (!unpacker.complete() || count > kMaxAddresses)
+  if (!unpacker.complete() || count > net::kMaxAddresses)
     return Status::remote("protocol error: a peer's description cannot be read");
   if (!info.unix_path.empty() && !names_socket(info.unix_path))
     return Status::remote("protocol error: a peer's description names a file that is not a socket of tutti");

@@ -64,7 +64,8 @@ Result<std::vector<Address>> resolve(const std::string& host, std::uint16_t port
 // kInvalidUsage if a filter was given and nothing passes it.
 Result<std::vector<Address>> interface_addresses(const std::string& filter);
 
-// How many addresses of a listener a rank tells others.
+// How many addresses of a listener a rank tells others. Few hosts have so many networks beside their bridges, which
+// come last, and a rank that tries an address without an answer loses time.
 inline constexpr std::size_t kMaxAddresses = 32;
 // Cuts the list to `most`, and warns of those that are left out. `whose`: what they are addresses of.
 void limit_addresses(std::vector<Address>* list, std::size_t most, const std::string& whose);
