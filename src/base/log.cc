@@ -68,7 +68,7 @@ bool stderr_is_file() {
 
 // To at most so many bytes, and says how many are missing. Not within a character of UTF-8.
 void cut(std::string* text, std::size_t most) {
-  constexpr std::size_t kMostMarkBytes = 40;
+  constexpr std::size_t kMostMarkBytes = 40;  // the mark below with the longest number has 37
   if (text->size() <= most) return;
   std::size_t kept = most - kMostMarkBytes;
   while (kept > 0 && (static_cast<unsigned char>((*text)[kept]) & 0xC0) == 0x80) --kept;

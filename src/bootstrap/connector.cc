@@ -18,7 +18,9 @@
 namespace tutti::internal {
 namespace {
 
-constexpr std::int64_t kGoneMs = 500;  // ranks listen for as long as they are there
+// A rank listens for as long as it is there, so one whose host refuses connections for so long has gone. Longer than a
+// full queue of connections makes a host refuse.
+constexpr std::int64_t kGoneMs = 500;
 constexpr int kStreamsToOtherMachines = 2;
 constexpr std::size_t kMostStreams = 16;
 // Connections of a rank that are kept: of an attempt that broke off, and of the one after it.

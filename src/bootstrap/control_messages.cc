@@ -6,7 +6,7 @@ namespace tutti::internal::control {
 namespace {
 
 constexpr std::int64_t kMaxPatienceMs = 60'000;
-constexpr std::size_t kMaxWordsBytes = 4096;
+constexpr std::size_t kMaxWordsBytes = 4096;  // of a call's description and its hint, which have a few hundred
 
 using net::kMaxAddresses;
 

@@ -17,6 +17,7 @@ namespace tutti::internal {
 
 // As its connection was made.
 struct TreeNeighbour {
+  // More than the largest frame, the descriptions of all ranks, ever has; a longer length is a protocol error.
   static constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 30;
   int rank = -1;
   bool is_parent = false;

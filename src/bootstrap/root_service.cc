@@ -157,7 +157,7 @@ std::vector<int> RootService::missing() const {
 }
 
 void RootService::tell_a_person() {
-  constexpr std::int64_t kAgainMs = 60'000;
+  constexpr std::int64_t kAgainMs = 60'000;  // often enough for a person who looks, and no flood in a log
   next_notice_ = Deadline::after_ms(kAgainMs);
   const std::vector<int> ranks = missing();
   if (ranks.empty()) return;

@@ -29,7 +29,7 @@ class WaitNotices {
   }
 
  private:
-  static constexpr std::int64_t kAgainMs = 60'000;
+  static constexpr std::int64_t kAgainMs = 60'000;  // as in RootService
   const std::int64_t begin_ns_ = now_ns();
   std::int64_t next_ms_;
 };

@@ -347,8 +347,9 @@ Status Membership::check_shared_memory() const {
   std::vector<int> troubled;
   const Transport* instead = nullptr;
   for (int r = 0; r < ranks(); ++r) {
+    if (of(r).empty()) continue;
     for (int other = 0; other < ranks(); ++other) {
-      if (of(r).empty() || r == other || !same_host(r, other)) continue;
+      if (r == other || !same_host(r, other)) continue;
       instead = connecting(r, other);
       if (instead == nullptr && (r == rank || other == rank)) {
         return Status(

@@ -206,7 +206,7 @@ void watch_silence(int fd, std::int64_t limit_ms) {
 }
 
 void end_silence_watch(int fd) {
-  constexpr int kUsualMs = 120'000;
+  constexpr int kUsualMs = 120'000;  // the kernel's own TCP_RTO_MAX
   ::setsockopt(fd, IPPROTO_TCP, kLongestRto, &kUsualMs, sizeof kUsualMs);
 }
 
