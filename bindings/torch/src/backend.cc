@@ -14,6 +14,7 @@
 #include "failure.h"
 #include "run.h"
 #include "shared_threads.h"
+#include "store_connection.h"
 #include "watchdog.h"
 
 namespace tutti_torch {
@@ -23,9 +24,9 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
       options_(std::move(options)),
       comm_timeout_(options_->timeout),
       timeout_(options_->timeout) {
-  const auto own_store = store->clone();
+  const auto connection = store_connection(store);
   const auto& given = options_->global_ranks_in_group;
-  open(join(*store, {rank, size}, comm_timeout_, {given.begin(), given.end()}), store, own_store);
+  open(join(*store, {rank, size}, comm_timeout_, {given.begin(), given.end()}), store, connection);
   // torch's name of the default group, which lists no ranks.
   if (!given.empty() || options_->group_name != "0") return;
   World::set(name_, rank, [weak = std::weak_ptr<Channel>(collectives_)]() -> tuttiComm_t {
@@ -35,20 +36,21 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
 }
 
 Backend::Backend(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
-                 const c10::intrusive_ptr<c10d::Store>& own_store, int rank, int size,
+                 const c10::intrusive_ptr<c10d::Store>& connection, int rank, int size,
                  c10::intrusive_ptr<Options> options)
     : c10d::Backend(rank, size),
       options_(std::move(options)),
       comm_timeout_(options_->timeout),
       timeout_(options_->timeout) {
-  open(joined, store, own_store);
+  open(joined, store, connection);
 }
 
 void Backend::open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
-                   const c10::intrusive_ptr<c10d::Store>& own_store) {
+                   const c10::intrusive_ptr<c10d::Store>& connection) {
   name_ = joined.name;
   store_ = c10::make_intrusive<c10d::PrefixStore>("tutti/" + name_, store);
-  own_store_ = c10::make_intrusive<c10d::PrefixStore>("tutti/" + name_, own_store);
+  connection_ = connection;
+  own_store_ = c10::make_intrusive<c10d::PrefixStore>("tutti/" + name_, connection);
   collectives_ = std::make_shared<Channel>("collectives", std::nullopt, own_store_, rank_);
   collectives_->open(joined.comm);
   Watchdog::get().add(collectives_);
@@ -121,8 +123,8 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
   const auto own = std::find(ranks.begin(), ranks.end(), rank_);
   const int color = own == ranks.end() ? TUTTI_SPLIT_NOCOLOR : *std::min_element(ranks.begin(), ranks.end());
   const int key = static_cast<int>(own - ranks.begin());
-  const std::string name = name_ + "." + std::to_string(++splits_);  // by all ranks of this group
-  const auto own_store = own == ranks.end() ? nullptr : store->clone();
+  // All ranks of this group count its splits; the smallest rank tells the parts of one split apart.
+  const std::string name = name_ + ".split" + std::to_string(++splits_) + "." + std::to_string(color);
   tuttiComm_t made = nullptr;
   const tuttiComm_t comm = collectives_->comm();
   check(tuttiCommSplit(comm, color, key, &made, nullptr), "split", comm);
@@ -132,7 +134,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
   options->global_ranks_in_group.clear();
   for (const int one : ranks) options->global_ranks_in_group.push_back(static_cast<std::uint64_t>(global.at(one)));
   return c10::intrusive_ptr<Backend>::reclaim(
-      new Backend({made, name}, store, own_store, key, static_cast<int>(ranks.size()), std::move(options)));
+      new Backend({made, name}, store, connection_, key, static_cast<int>(ranks.size()), std::move(options)));
 }
 
 // ---- Beginning operations -----------------------------------------------------------------------

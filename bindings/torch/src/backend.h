@@ -168,11 +168,11 @@ class Backend final : public c10d::Backend {
 
   // With the communicator of a group that has been split.
   Backend(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
-          const c10::intrusive_ptr<c10d::Store>& own_store, int rank, int size, c10::intrusive_ptr<Options> options);
+          const c10::intrusive_ptr<c10d::Store>& connection, int rank, int size, c10::intrusive_ptr<Options> options);
   // In the default group.
   [[nodiscard]] std::vector<int> global_ranks() const;
   void open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
-            const c10::intrusive_ptr<c10d::Store>& own_store);
+            const c10::intrusive_ptr<c10d::Store>& connection);
   // Runs `make`, which checks arguments and returns an Operation, and begins that.
   template <class Make>
   WorkPtr run(at::Device device, Make make);
@@ -222,10 +222,11 @@ class Backend final : public c10d::Backend {
   // Collectives that are called together, as one operation.
   [[nodiscard]] Operation together(std::vector<Operation> operations) const;
 
-  std::string name_;                       // of the group, see Joined
-  c10::intrusive_ptr<c10d::Store> store_;  // the program's, for this group alone
-  // The same, for threads of the backend: the program's may be in use for as long as the program waits for something in
-  // it. Another connection, made while the store is there: when its rank has died, that would take until the timeout.
+  std::string name_;                            // of the group, see Joined
+  c10::intrusive_ptr<c10d::Store> store_;       // the program's, for this group alone
+  c10::intrusive_ptr<c10d::Store> connection_;  // see store_connection.h
+  // In it, for threads of the backend: the program's may be in use for as long as the program waits for something in
+  // it. The connection is made while the store is there: when its rank has died, that would take until the timeout.
   c10::intrusive_ptr<c10d::Store> own_store_;
   const c10::intrusive_ptr<Options> options_;
   const std::chrono::milliseconds comm_timeout_;

@@ -125,6 +125,18 @@ tuttiResult_t join_told(const Bytes& told, const std::string& key, const Place& 
   return result;
 }
 
+// get() waits for as long as the store's timeout, which torch sets to that of the default group: then it saves a
+// message to the store and back.
+Bytes wait_for_published(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout,
+                         std::chrono::milliseconds left) {
+  try {
+    if (store.getTimeout() != timeout || left < timeout) store.wait({key}, left);
+    return store.get(key);
+  } catch (const std::exception& e) {
+    std::rethrow_exception(backend_error(kOperation, std::string("rank 0 has not come to the store: ") + e.what()));
+  }
+}
+
 // An id for which nobody listens may be left over from an attempt that died while it began: then rank 0 of this one
 // will replace it.
 Joined join_published(c10d::Store& store, const std::string& key, const Place& place, const std::vector<int>& ranks,
@@ -132,12 +144,7 @@ Joined join_published(c10d::Store& store, const std::string& key, const Place& p
   const Clock::time_point deadline = Clock::now() + timeout;
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    try {
-      store.wait({key}, std::max(left, std::chrono::milliseconds(1)));
-    } catch (const std::exception& e) {
-      std::rethrow_exception(backend_error(kOperation, std::string("rank 0 has not come to the store: ") + e.what()));
-    }
-    const Bytes told = store.get(key);
+    const Bytes told = wait_for_published(store, key, timeout, std::max(left, std::chrono::milliseconds(1)));
     Joined joined;
     std::string why;
     const tuttiResult_t result = join_told(told, key, place, ranks, left, timeout, &joined, &why);

@@ -21,7 +21,7 @@ struct Place {
 
 struct Joined {
   tuttiComm_t comm = nullptr;
-  std::string name;  // the same on all ranks, and another in every group and attempt: for what else goes into the store
+  std::string name;  // the same on all ranks, and another in every group and attempt: the prefix of the group's keys
 };
 // The default group of this process: the other groups share its connections, sockets and threads.
 class World {

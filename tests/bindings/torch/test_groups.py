@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 import torch
@@ -126,6 +127,73 @@ def test_meshes() -> None:
         mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
         assert summed(mesh["data"].get_group(), rank) == (2 if rank % 2 == 0 else 4)
         assert summed(mesh["tensor"].get_group(), rank) == (1 if rank < 2 else 5)
+
+    ranks.run(4, body)
+
+
+def connections_to(port: int) -> int:
+    """The TCP connections of this process to a server at that port."""
+    inodes = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")}
+    found = 0
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        with open(table, encoding="ascii") as file:
+            rows = [line.split() for line in file.readlines()[1:]]
+        found += sum(int(row[2].split(":")[1], 16) == port and f"socket:[{row[9]}]" in inodes for row in rows)
+    return found
+
+
+@pytest.mark.parametrize("splits", (False, True))
+def test_new_group_opens_no_connection_to_the_store(splits: bool) -> None:
+    """Each connection costs two questions to the DNS, which may take seconds. A split opens one itself, in torch."""
+
+    def make(size: int, i: int) -> dist.ProcessGroup:
+        if splits:
+            return dist.group.WORLD.split_group(list(range(size)), group_name=f"split{i}")
+        return dist.new_group()
+
+    def body(rank: int, folder: str) -> None:
+        size = 3
+        path = os.path.join(folder, "port")
+        if rank == 0:
+            store = dist.TCPStore("127.0.0.1", 0, 3, True, wait_for_workers=False)
+            with open(path + ".part", "w", encoding="ascii") as file:
+                file.write(str(store.port))
+            os.rename(path + ".part", path)
+        else:
+            while not os.path.exists(path):
+                time.sleep(0.01)
+            with open(path, encoding="ascii") as file:
+                store = dist.TCPStore("127.0.0.1", int(file.read()), 3, False)
+        dist.init_process_group("tutti", store=store, rank=rank, world_size=3)
+        assert summed(None, 1) == 3
+        before = connections_to(store.port)
+        assert before > 0
+        groups = [make(size, i) for i in range(5)]
+        for group in groups:
+            group.barrier().wait()
+        assert connections_to(store.port) - before == (len(groups) if splits else 0)
+        dist.barrier()
+        dist.destroy_process_group()
+
+    ranks.fork_ranks(3, body)
+
+
+def test_parts_of_one_split_do_not_see_refusals_of_each_other() -> None:
+    def body(rank: int, size: int) -> None:
+        part = dist.group.WORLD.split_group([0, 1] if rank < 2 else [2, 3], group_name=f"part{rank // 2}")
+        if rank == 0:
+            with pytest.raises(RuntimeError, match="share memory"):
+                part.allreduce([torch.ones(1).expand(4)])
+            time.sleep(2)  # longer than a rank waits before it looks for refusals
+        elif rank == 1:
+            with pytest.raises(RuntimeError, match="rank 0 refused"):
+                part.allreduce([torch.ones(4)]).wait()
+        else:
+            if rank == 3:
+                time.sleep(1)
+            tensor = torch.ones(4)
+            part.allreduce([tensor]).wait()
+            assert tensor[0].item() == 2
 
     ranks.run(4, body)
 
