@@ -212,7 +212,7 @@ Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operat
   } else {
     channel->begin(flight, std::move(operation.call), copies, here);
   }
-  return {channel, std::move(flight)};
+  return {channel, std::move(flight), operation.receives};
 }
 
 WorkPtr Backend::begin(const std::shared_ptr<Channel>& channel, Operation operation) {
@@ -360,7 +360,7 @@ std::pair<std::shared_ptr<Channel>, std::shared_ptr<TaggedReceives>> Backend::me
   if (messages.ended > 0) name += "/" + std::to_string(messages.ended);
   messages.channel = std::make_shared<Channel>(name, PairRanks{from, to}, own_store_, rank_);
   if (tagged && to == rank_) {
-    messages.receives = std::make_shared<TaggedReceives>(messages.channel, from, messages.receives);
+    messages.receives = std::make_shared<TaggedReceives>(messages.channel, from, comm_timeout_, messages.receives);
   }
   Watchdog::get().add(messages.channel);
   try {

@@ -18,6 +18,7 @@
 namespace tutti_torch {
 namespace {
 
+constexpr std::chrono::milliseconds kAfterCommunicator{300};
 constexpr int kMostKeptMib = 1024;
 constexpr std::size_t kMib = std::size_t{1} << 20;
 constexpr std::size_t kHeaderWords = sizeof(MessageHeader) / sizeof(std::int64_t);
@@ -72,9 +73,9 @@ bool KeptBytes::take(std::size_t bytes) {
   return true;
 }
 
-TaggedReceives::TaggedReceives(const std::shared_ptr<Channel>& channel, int sender,
+TaggedReceives::TaggedReceives(const std::shared_ptr<Channel>& channel, int sender, std::chrono::milliseconds timeout,
                                const std::shared_ptr<TaggedReceives>& before)
-    : channel_(channel), sender_(sender) {
+    : channel_(channel), sender_(sender), timeout_(timeout) {
   if (before == nullptr) return;
   const std::lock_guard<std::mutex> lock(before->mutex_);
   std::swap(kept_, before->kept_);
@@ -244,6 +245,27 @@ tuttiResult_t TaggedReceives::make_room(const MessageHeader& header, const std::
 tuttiResult_t TaggedReceives::end_channel(const std::string& why) {
   channel_->end_with(why);
   return tuttiAborted;
+}
+
+// The communicator's own timeout, which begins a moment earlier, has the better text of a silent sender.
+void TaggedReceives::wait(const std::shared_ptr<Flight>& flight, Clock::time_point begun) {
+  if (flight->wait(begun + timeout_ + kAfterCommunicator)) return;
+  std::optional<Wanted> late;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found =
+        std::find_if(wanted_.begin(), wanted_.end(), [&](const Wanted& one) { return one.flight == flight; });
+    if (found != wanted_.end()) {
+      late = std::move(*found);
+      wanted_.erase(found);
+    }
+  }
+  if (late) {
+    flight->settle_with(c10::str("Timed out waiting: rank ", sender_, " has sent no message with tag ",
+                                 late->header.tag, " for ", timeout_.count(), " ms"));
+  }
+  // Its message is on its way, for which the communicator's timeout counts, or another thread fails it.
+  (void)flight->wait(std::nullopt);
 }
 
 void TaggedReceives::fail(tuttiResult_t result) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -59,8 +60,9 @@ class TaggedReceives : public std::enable_shared_from_this<TaggedReceives> {
     void* data = nullptr;
     std::shared_ptr<Flight> flight;
   };
-  // before: of a channel in whose place this one comes, or null: what that has kept is found here.
-  TaggedReceives(const std::shared_ptr<Channel>& channel, int sender, const std::shared_ptr<TaggedReceives>& before);
+  // before: of a channel in whose place this one comes, or null: what that has kept is found here. timeout: of wait().
+  TaggedReceives(const std::shared_ptr<Channel>& channel, int sender, std::chrono::milliseconds timeout,
+                 const std::shared_ptr<TaggedReceives>& before);
   ~TaggedReceives();
   TaggedReceives(const TaggedReceives&) = delete;
   TaggedReceives& operator=(const TaggedReceives&) = delete;
@@ -71,6 +73,10 @@ class TaggedReceives : public std::enable_shared_from_this<TaggedReceives> {
   void start();
   // It gets none, or has none any more.
   void fail(tuttiResult_t result);
+  // Waits for the end of a receive. A receive that has no message when the timeout has passed since `begun` fails, and
+  // leaves its messages to later receives. The communicator's timeout is not enough: it begins anew with each message
+  // of another tag.
+  void wait(const std::shared_ptr<Flight>& flight, Clock::time_point begun);
 
  private:
   struct Kept {
@@ -94,6 +100,7 @@ class TaggedReceives : public std::enable_shared_from_this<TaggedReceives> {
 
   const std::shared_ptr<Channel> channel_;
   const int sender_;
+  const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
   std::list<Wanted> wanted_;
   std::deque<Kept> kept_;

@@ -1,6 +1,7 @@
 """Sends and receives."""
 
 import resource
+import time
 
 import pytest
 import torch
@@ -198,6 +199,51 @@ def test_a_message_that_memory_cannot_hold_is_an_error(monkeypatch: pytest.Monke
         dist.send(tensor, 1, tag=7) if rank == 0 else dist.recv(tensor, 0, tag=7)
 
     ranks.run(2, body)
+
+
+@pytest.mark.parametrize("form", ("recv", "irecv", "batch"))
+def test_messages_of_other_tags_do_not_restart_the_timeout_of_a_receive(form: str) -> None:
+    """The sender's messages of tag 1 never pause for long; the receive of tag 2 ends nevertheless, and the pair goes on."""
+    timeout_s, tag = 2, 2
+    done = -1.0
+
+    def receive(tensor: torch.Tensor) -> None:
+        if form == "recv":
+            dist.recv(tensor, 0, tag=tag)
+        elif form == "irecv":
+            dist.irecv(tensor, 0, tag=tag).wait()
+        else:
+            for work in dist.batch_isend_irecv([dist.P2POp(dist.irecv, tensor, 0, tag=tag)]):
+                work.wait()
+
+    def body(rank: int, size: int) -> None:
+        store = dist.distributed_c10d._get_default_store()
+        if rank == 0:
+            sent = 0
+            begun = time.monotonic()
+            while not store.check(["ended"]) and time.monotonic() - begun < 10 * timeout_s:
+                dist.send(of(sent, 10), 1, tag=1)
+                sent += 1
+                time.sleep(0.1)
+            dist.send(torch.full((10,), done), 1, tag=1)
+            dist.send(of(7, 10), 1, tag=tag)
+            assert store.check(["ended"]), "the receive has not ended"
+        else:
+            with pytest.raises(dist.DistBackendError, match="Timed out waiting: rank 0 has sent no message with tag 2 for 2000 ms"):
+                receive(torch.zeros(10))
+            store.set("ended", "1")
+            tensor, i = torch.zeros(10), 0
+            while True:
+                dist.recv(tensor, 0, tag=1)
+                if tensor[0].item() == done:
+                    break
+                check(tensor, of(i, 10))
+                i += 1
+            # The receive that has failed takes no message.
+            dist.recv(tensor, 0, tag=tag)
+            check(tensor, of(7, 10))
+
+    ranks.run(2, body, timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("n", (2, 4))
