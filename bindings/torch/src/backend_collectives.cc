@@ -20,7 +20,8 @@ const Tensors& check_blocks(const char* name, const std::vector<Tensors>& lists,
     refuse(name, c10::str("requires a single-element ", which, " list containing a list with ", ranks, " tensors"));
   }
   if (lists.front().size() != ranks) {
-    refuse(name, c10::str("Incorrect ", which, " list size ", lists.front().size(), ". ", which,
+    const char* const begins_sentence = *which == 'i' ? "Input" : "Output";  // as in gloo's text
+    refuse(name, c10::str("Incorrect ", which, " list size ", lists.front().size(), ". ", begins_sentence,
                           " list size should be ", ranks, ", same as size of the process group."));
   }
   return lists.front();

@@ -127,7 +127,18 @@ std::optional<Pair> find_shared(const Tensors& tensors, const std::vector<std::s
 
 [[noreturn]] void refuse_shared(const std::string& operation, const Tensors& tensors, const Pair& shared) {
   const auto [first, second] = shared;
-  if (first != second) refuse(operation, c10::str("output tensors ", first, " and ", second, " share memory"));
+  if (first != second) {
+    // One wrong list often has both faults, and gloo names the sizes first.
+    const auto other = std::find_if(tensors.begin(), tensors.end(),
+                                    [&](const at::Tensor& one) { return one.numel() != tensors.front().numel(); });
+    std::string size;
+    if (other != tensors.end()) {
+      size =
+          c10::str(", and output tensor ", other - tensors.begin(), " has sizes ", other->sizes(), ", output tensor 0 ",
+                   tensors.front().sizes(), " (invalid tensor size if the ranks' tensors have one size)");
+    }
+    refuse(operation, c10::str("output tensors ", first, " and ", second, " share memory", size));
+  }
   const at::Tensor& tensor = tensors[first];
   refuse(operation, c10::str("elements of an output tensor share memory: it has sizes ", tensor.sizes(),
                              " and strides ", tensor.strides(), ". Give a clone() of it"));

@@ -95,7 +95,7 @@ void check_tensors(const std::string& operation, const Tensors& tensors) {
 }
 
 const at::Tensor& check_single(const std::string& operation, const Tensors& tensors, const char* which) {
-  if (tensors.empty()) refuse(operation, c10::str("requires non-empty tensor list", which));
+  if (tensors.empty() && *which == '\0') refuse(operation, "requires non-empty tensor list");
   if (tensors.size() != 1) {
     refuse(operation, c10::str("requires a single-element", which, " tensor list, got ", tensors.size(), " tensors"));
   }
@@ -136,7 +136,10 @@ void check_root(const std::string& operation, std::int64_t root, int ranks) {
 }
 
 void check_root_tensor(const std::string& operation, std::int64_t root_tensor, const Tensors& tensors) {
-  if (tensors.empty()) refuse(operation, "requires non-empty tensor list");
+  if (tensors.empty()) {
+    refuse(operation,
+           c10::str("requires non-empty tensor list: there is no tensor ", root_tensor, " (invalid root tensor)"));
+  }
   if (root_tensor >= 0 && static_cast<std::size_t>(root_tensor) < tensors.size()) return;
   refuse(operation, c10::str("invalid root tensor: ", root_tensor));
 }

@@ -140,6 +140,25 @@ def test_what_is_refused_as_gloo_refuses_it() -> None:
         refused("invalid size of output tensor at index 0", lambda: dist.all_gather_coalesced(outputs, [one]))
         outputs.append([torch.zeros(1)])
         refused("output lists should be equal to world size", lambda: dist.all_gather_coalesced(outputs, [one]))
+        # The list has both faults on ranks 0 and 2, and on rank 1 its own output has another size than the input.
+        mixed = [torch.zeros(1), two, torch.zeros(1)]
+        mixed[2] = mixed[0]
+        refused("invalid tensor size", lambda: group.allgather([mixed], [one]))
+        refused("invalid root tensor", broadcast([]))
+        refused("requires non-empty tensor list", lambda: group.allreduce([]))
+
+        def at_root(options, root: int = 0):
+            options.rootRank = root
+            return options
+
+        gather, scatter = at_root(dist.GatherOptions(), rank), at_root(dist.ScatterOptions(), rank)
+        many = [torch.zeros(1) for _ in range(size)]
+        for tensors in ([], [one, two]):
+            refused("requires a single-element input tensor list", lambda: group.gather([many], tensors, gather))
+            refused("requires a single-element output tensor list", lambda: group.scatter(tensors, [many], scatter))
+        short = many[1:]
+        refused("Incorrect output list size 2. Output list size should be 3", lambda: group.gather([short], [one], gather))
+        refused("Incorrect input list size 2. Input list size should be 3", lambda: group.scatter([one], [short], scatter))
         dist.all_reduce(one)  # the group is as it was
 
     ranks.run(3, body)
