@@ -1,5 +1,6 @@
 #include "store_connection.h"
 
+#include <exception>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <vector>
@@ -35,6 +36,15 @@ StorePtr find(const StorePtr& programs) {
   return nullptr;
 }
 
+// A store that is written in Python may have no clone(), which gloo does not need: then threads use the program's.
+StorePtr clone_of(const StorePtr& programs) {
+  try {
+    return programs->clone();
+  } catch (const std::exception&) {
+    return programs;
+  }
+}
+
 }  // namespace
 
 // It connects without the lock: a store that is written in Python takes Python's.
@@ -45,7 +55,7 @@ StorePtr store_connection(const StorePtr& store) {
     const std::lock_guard<std::mutex> lock(connections().mutex);
     if (StorePtr own = find(programs); own != nullptr) return own;
   }
-  StorePtr made = programs->clone();
+  StorePtr made = clone_of(programs);
   const std::lock_guard<std::mutex> lock(connections().mutex);
   if (StorePtr own = find(programs); own != nullptr) return own;
   connections().all.push_back({WeakStore(programs), WeakStore(made)});

@@ -246,6 +246,51 @@ def test_a_process_has_one_default_group_after_another() -> None:
     ranks.fork_ranks(2, one)
 
 
+class StoreInPython(dist.Store):
+    """What gloo needs of a store that a program has written, and no clone()."""
+
+    def __init__(self, path: str, size: int) -> None:
+        super().__init__()
+        self.file = dist.FileStore(path, size)
+
+    def set(self, key: str, value: bytes) -> None:
+        self.file.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        return self.file.get(key)
+
+    def add(self, key: str, n: int) -> int:
+        return self.file.add(key, n)
+
+    def check(self, keys: list[str]) -> bool:
+        return self.file.check(keys)
+
+    def wait(self, keys: list[str], timeout: datetime.timedelta = datetime.timedelta(seconds=60)) -> None:
+        self.file.wait(keys, timeout)
+
+    def set_timeout(self, timeout: datetime.timedelta) -> None:
+        self.file.set_timeout(timeout)
+
+
+def test_a_store_written_in_python_needs_no_clone() -> None:
+    def one(rank: int, folder: str) -> None:
+        store = StoreInPython(os.path.join(folder, "store"), 2)
+        dist.init_process_group("tutti", store=store, rank=rank, world_size=2)
+        assert summed(dist.new_group(), rank) == 1
+        tensor = torch.full((3,), float(rank))
+        dist.send(tensor, 1) if rank == 0 else dist.recv(tensor, 0)
+        assert tensor[0].item() == 0
+        if rank == 0:
+            with pytest.raises(RuntimeError, match="share memory"):
+                dist.all_reduce(torch.ones(1).expand(4))
+        else:
+            with pytest.raises(RuntimeError, match="rank 0 refused"):
+                dist.all_reduce(torch.ones(4))
+        dist.destroy_process_group()
+
+    ranks.fork_ranks(2, one)
+
+
 def test_beside_gloo_by_device() -> None:
     def body(rank: int, size: int) -> None:
         assert summed(None, rank) == 1
