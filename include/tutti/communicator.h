@@ -106,13 +106,13 @@ TUTTI_EXPORT tuttiResult_t tuttiCommGetGroupId(tuttiComm_t comm, uint64_t *id);
  * and a peer has no room for is waited for, for two seconds at most. Then waits until all
  * other ranks have done so too, for a second at most and not at all once the communicator has failed, nor where one
  * thread serves several of its ranks. If that wait was in vain, the next communicator of this process waits half as
- * long, down to 31 ms; one for which all ranks come in time waits, after that, a second again. tuttiMismatch if ranks
- * have called different collectives, or one more than another, also where those exchanged no data; a rank that has
- * waited in vain may have returned tuttiSuccess, but the ranks that leave after it get the error. An operation that
- * needs data of a rank which has left without calling it, or after calling something else instead, already fails by
- * itself, with tuttiMismatch; a receive from it with tuttiRemoteError. Operations that follow are tuttiInvalidUsage;
- * queries, tuttiCommAbort and tuttiCommDestroy may follow, and a second tuttiCommFinalize does nothing and is
- * tuttiSuccess. */
+ * long, down to 1 ms. After a wait in which all ranks come, the next one waits twice as long, up to a second.
+ * tuttiMismatch if ranks have called different collectives, or one more than another, also where those exchanged no
+ * data; a rank that has waited in vain may have returned tuttiSuccess, but the ranks that leave after it get the error.
+ * An operation that needs data of a rank which has left without calling it, or after calling something else instead,
+ * already fails by itself, with tuttiMismatch; a receive from it with tuttiRemoteError. Operations that follow are
+ * tuttiInvalidUsage; queries, tuttiCommAbort and tuttiCommDestroy may follow, and a second tuttiCommFinalize does nothing
+ * and is tuttiSuccess. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Waits for an operation that another thread is in, finalizes if that was not done, and frees the communicator,
  * whatever it returns but tuttiInvalidUsage: the calling thread has calls of it in a group that it has not ended.

@@ -267,6 +267,7 @@ class Communicator {
   Status check_beforehand(std::uint32_t sequence);
   Status check_counts_beforehand(const Call& call, const transport::Fingerprint& fingerprint);
   Status explain(Status status) const;
+  [[nodiscard]] bool others_have_left() const;
   // Tells the peers what this rank has called in all, and hears the same of them.
   void part();
   Status run_call(const Call& call, const transport::Fingerprint& fingerprint);

@@ -21,9 +21,10 @@ constexpr std::int64_t kExplainMs = 400;
 constexpr std::int64_t kToldMs = 100;  // for them to hear it
 // For the others to come to finalize as well.
 constexpr std::int64_t kPartingMs = 1000;
-// Communicators that are finalized in different orders on different ranks wait for each other in vain. Each time in
-// a row the next one of this process waits half as long.
-constexpr int kMaxDisappointments = 5;
+// Communicators that are finalized in different orders on different ranks wait for each other in vain. After each wait
+// in vain the next one of this process waits half as long, after each other wait twice as long.
+constexpr int kMaxDisappointments = 9;
+static_assert(kPartingMs >> kMaxDisappointments > 0);
 std::atomic<int> disappointments{0};
 
 }  // namespace
@@ -79,13 +80,23 @@ Status Communicator::explain(Status status) const {
   return status;
 }
 
+bool Communicator::others_have_left() const {
+  for (int r = 0; r < ranks(); ++r) {
+    if (r != rank() && !failure_->departed(r)) return false;
+  }
+  return true;
+}
+
 void Communicator::part() {
   if (tree_ == nullptr) return;
   const bool waits = !failure_->failed() && process_rank_.others_may_come();
   const int shift = disappointments.load(std::memory_order_relaxed);
+  // The last rank does not wait, so it learns nothing of how long waits should be.
+  const bool is_last = shift > 0 && others_have_left();
   const bool all = tree_->finish(waits ? kPartingMs >> shift : 0);
-  if (waits && !failure_->failed()) {
-    disappointments.store(all ? 0 : std::min(shift + 1, kMaxDisappointments), std::memory_order_relaxed);
+  if (waits && !is_last && !failure_->failed()) {
+    const int next = all ? std::max(shift - 1, 0) : std::min(shift + 1, kMaxDisappointments);
+    disappointments.store(next, std::memory_order_relaxed);
   }
   process_rank_.leave();
 }
