@@ -91,9 +91,11 @@ TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, 
  *
  * This call is not an operation of `comm`: any thread may call it, beside operations, and in any order with them; `comm`
  * may have failed. Returns when all members have theirs, or fails after the init timeout: tuttiTimeout names the ranks
- * that have not called it. Errors number ranks as the group does. tuttiCommDestroy and tuttiCommAbort of `comm` wait for
- * this call, so pass a short init timeout if members may be missing. An id serves one group; tuttiInvalidUsage while
- * another communicator has it. A rank that is refused for its config tells the others, which get tuttiRemoteError or
+ * that have not called it. Errors number ranks as the group does. tuttiCommAbort of `comm` ends the call, and so does a
+ * tuttiCommRevoke of `comm` on any rank during the call: tuttiAborted on that rank and on the other members. If a member
+ * has destroyed or aborted its `comm` without calling this, the others get tuttiRemoteError. tuttiCommDestroy of `comm`
+ * waits for this call. An id serves one group; tuttiInvalidUsage if another communicator of this rank has it, or had it
+ * lately. A rank that is refused for its config tells the others, which get tuttiRemoteError or
  * tuttiInvalidUsage with its reason; one that is refused for `ranks` or `id` (tuttiInvalidArgument) cannot tell.
  * *newcomm is written on success alone. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCreateGroup(tuttiComm_t comm, uint64_t id, int nranks, const int *ranks,

@@ -204,7 +204,7 @@ Status as_told_to_peers(const Status& status) {
   return shared ? status : status.with_code(Code::kRemoteError);
 }
 
-// A link has a socket per stream, an epoll set, and one more while it is set up. Ranks that share memory have four for
+// A link has a socket per stream, and more while it is set up. Ranks that share memory have four for
 // each other: a socket, the peer's wakeup fd, and an arena each way.
 std::size_t descriptors_of_rank(int ranks, const Settings& settings) {
   const auto per_link = static_cast<std::size_t>(std::max(2, settings.tcp_streams) + 2);

@@ -18,7 +18,11 @@ constexpr std::size_t kPartsInUse = 2;
 }  // namespace
 
 ControlComm::ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vector<int> members)
-    : tree_(std::move(tree)), id_(id), members_(std::move(members)) {
+    : ControlComm(std::move(tree), id, std::move(members), 0, {}) {}
+
+ControlComm::ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vector<int> members, CommId parent,
+                         GivesUp gives_up)
+    : tree_(std::move(tree)), id_(id), members_(std::move(members)), parent_(parent), gives_up_(std::move(gives_up)) {
   for (std::size_t rank = 0; rank < members_.size(); ++rank) rank_of_[members_[rank]] = static_cast<int>(rank);
   rank_ = rank_of(tree_->rank());
 }
@@ -51,7 +55,7 @@ bool ControlComm::mute() const {
   return commands_.leaving || commands_.ending;
 }
 
-Result<std::unique_ptr<ControlTree>> ControlComm::split(std::uint64_t id, std::vector<int> members) {
+Result<std::unique_ptr<ControlTree>> ControlComm::split(std::uint64_t id, std::vector<int> members, GivesUp gives_up) {
   if (tree_->is_forked()) return Status::invalid_usage("a communicator of the parent process cannot be split");
   std::vector<int> job_ranks;
   for (const int rank : members) {
@@ -69,7 +73,7 @@ Result<std::unique_ptr<ControlTree>> ControlComm::split(std::uint64_t id, std::v
     const MutexLock lock(mutex_);
     if (mute()) return Status::invalid_usage("a communicator that has ended cannot be split");
   }
-  auto child = std::make_unique<ControlComm>(tree_, id, std::move(job_ranks));
+  auto child = std::make_unique<ControlComm>(tree_, id, std::move(job_ranks), id_, std::move(gives_up));
   if (Status s = child->enlist(); !s.is_ok()) return s;
   tree_->signal();
   return std::unique_ptr<ControlTree>(std::move(child));
@@ -159,7 +163,10 @@ Result<std::vector<std::string>> ControlComm::gather(std::uint32_t round, Deadli
     if (deadline.passed()) {
       return Status::timeout("timed out during the initialisation, waiting for " + list_ranks(to_blame(round)));
     }
-    changed_.wait_until(mutex_, deadline);
+    if (gives_up_) {
+      if (Status s = gives_up_(); !s.is_ok()) return s;
+    }
+    changed_.wait_until(mutex_, gives_up_ ? Deadline::after_ms(deadline.left_ms(kFailureCheckMs)) : deadline);
   }
   std::vector<std::string> result;
   result.reserve(members_.size());

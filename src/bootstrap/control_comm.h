@@ -31,13 +31,16 @@ class ControlComm final : public ControlTree {
  public:
   // `members`: their ranks in the job, by rank in this communicator; the tree's own is among them.
   ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vector<int> members);
+  // Made of `parent`: see ControlTree::split().
+  ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vector<int> members, CommId parent, GivesUp gives_up);
   ~ControlComm() override;
 
   // ---- Any thread: once, before all else
   Status enlist();
 
   // ---- Any thread: ControlTree
-  Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members) override;
+  using ControlTree::split;
+  Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members, GivesUp gives_up) override;
   Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) override;
   Status watch(std::shared_ptr<FailureState> failure, Witness witness) override;
   void announce_failure(const Status& status) override;
@@ -61,8 +64,13 @@ class ControlComm final : public ControlTree {
   bool hear(Kind kind, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from);
   void hear_calls(Calls calls, const Neighbour* from);
   void hear_death(const Death& death);
-  // A rank has left the job, and with it all communicators.
+  // A rank has left the job, and with it all communicators; or the communicator that this one is made of.
   void hear_bye(int job_rank);
+  // A rank has left another communicator, perhaps the one that this is made of.
+  void hear_left(CommId comm, int job_rank);
+  // The same of all that had left before.
+  void hear_departed(const ControlComm& comm);
+  [[nodiscard]] CommId parent() const { return parent_; }
   // The communicator fails, here and everywhere.
   void fail(const Notice& notice);
   // It fails here; nobody can be told.
@@ -126,6 +134,8 @@ class ControlComm final : public ControlTree {
   const std::shared_ptr<SocketTree> tree_;
   const CommId id_;
   const std::vector<int> members_;  // job ranks, by rank
+  const CommId parent_;             // the communicator that it is made of; 0 also of the first
+  const GivesUp gives_up_;          // called during initialisation only
   std::map<int, int> rank_of_;      // by job rank
   int rank_ = -1;
   bool enlisted_ = false;  // constant after enlist()

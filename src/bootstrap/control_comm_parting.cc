@@ -39,6 +39,7 @@ bool ControlComm::on_leave_notice(const LeaveNotice& leave_notice, const std::st
   if (watching != nullptr) watching->failure->set_departed({rank, leave_notice.calls.operations});
   judge(rank, leave_notice.calls);
   tell_who_waits();
+  tree_->tell_left(id_, leave_notice.rank);
   return true;
 }
 

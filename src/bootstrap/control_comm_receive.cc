@@ -142,6 +142,15 @@ void ControlComm::hear_bye(int job_rank) {
   fail({Code::kRemoteError, list_ranks({rank}) + " left before it had made its part of this communicator"});
 }
 
+void ControlComm::hear_left(CommId comm, int job_rank) {
+  if (gives_up_ && comm == parent_) hear_bye(job_rank);
+}
+
+void ControlComm::hear_departed(const ControlComm& comm) {
+  if (!gives_up_) return;
+  for (const auto& [rank, calls] : comm.departed()) hear_left(comm.id(), comm.members_[static_cast<std::size_t>(rank)]);
+}
+
 Whereabouts ControlComm::whereabouts() const {
   const auto watching = this->watching();
   return watching != nullptr && watching->witness.where ? watching->witness.where() : Whereabouts{};

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -107,7 +108,15 @@ class ControlTree {
   //
   // Returns at once; members may call it at different times. Before this tree leaves; any thread. The one's failure is
   // not the other's; a rank that dies fails all that it is a member of and has not left.
-  virtual Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members) = 0;
+  //
+  // `gives_up`: asked while the new tree's all_gather() waits, at least every kFailureCheckMs; not ok: that is its
+  // error. A new tree that has it fails also if a member has left this tree without making its part of the new one.
+  // Empty: all members come.
+  using GivesUp = std::function<Status()>;
+  virtual Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members, GivesUp gives_up) = 0;
+  Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members) {
+    return split(id, std::move(members), {});
+  }
   // Tells all ranks that this one leaves for good. The last tree of a job to leave in a process ends the connections
   // and the thread. Bounded: < 1 s.
   virtual void leave() = 0;

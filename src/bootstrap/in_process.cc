@@ -48,19 +48,25 @@ struct InProcessControl {
   // Of new communicators, by their ids, until all of their ranks have come, or those that had are gone.
   struct Child {
     std::weak_ptr<InProcessControl> control;
-    std::size_t came = 0;
+    std::vector<int> members;      // in this numbering
+    std::vector<int> missing;      // of these
+    bool ends_with_leave = false;  // of one of them
   };
   std::map<std::uint64_t, Child> children TUTTI_GUARDED_BY(mutex);
 };
 
 class InProcessTree final : public ControlTree {
  public:
-  InProcessTree(int rank, std::shared_ptr<InProcessControl> control)
-      : rank_(rank), name_(fmt::format("rank {}", rank)), control_(std::move(control)) {}
+  InProcessTree(int rank, std::shared_ptr<InProcessControl> control, GivesUp gives_up = {})
+      : rank_(rank),
+        name_(fmt::format("rank {}", rank)),
+        control_(std::move(control)),
+        gives_up_(std::move(gives_up)) {}
   ~InProcessTree() override {
     const MutexLock lock(control_->mutex);
     tell_failure(me().death, me().left);
     me().left = true;
+    end_children();
     me().failure.reset();
     me().witness = {};
   }
@@ -72,7 +78,8 @@ class InProcessTree final : public ControlTree {
   void ask(Question question) override;
   Status compare_with_departed() override;
   void compare_calls() override;
-  Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members) override;
+  using ControlTree::split;
+  Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members, GivesUp gives_up) override;
   bool finish(std::int64_t wait_ms) override;
   void leave() override;
 
@@ -86,10 +93,13 @@ class InProcessTree final : public ControlTree {
   [[nodiscard]] Status compared_with(int peer) TUTTI_REQUIRES(control_->mutex);
   [[nodiscard]] Status contradicted() TUTTI_REQUIRES(control_->mutex);
   [[nodiscard]] Status timed_out() const TUTTI_REQUIRES(control_->mutex);
+  void end_children() noexcept TUTTI_REQUIRES(control_->mutex);
+  void end_hopeless(InProcessControl::Child& child) TUTTI_REQUIRES(control_->mutex);
 
   const int rank_;
   const std::string name_;
   const std::shared_ptr<InProcessControl> control_;
+  const GivesUp gives_up_;
 };
 
 Result<std::vector<std::string>> InProcessTree::all_gather(const std::string& mine, Deadline deadline) {
@@ -111,12 +121,15 @@ Result<std::vector<std::string>> InProcessTree::all_gather(const std::string& mi
     control_->changed.notify_all();
     return control_->result;
   }
-  while (control_->round == round && control_->failure.is_ok()) {
-    if (!control_->changed.wait_until(control_->mutex, deadline)) break;
+  Status given_up;
+  while (control_->round == round && control_->failure.is_ok() && given_up.is_ok() && !deadline.passed()) {
+    control_->changed.wait_until(control_->mutex,
+                                 gives_up_ ? Deadline::after_ms(deadline.left_ms(kFailureCheckMs)) : deadline);
+    if (gives_up_) given_up = gives_up_();
   }
   if (control_->round != round) return control_->result;
   if (!control_->failure.is_ok()) return control_->failure;
-  const Status late = timed_out();
+  const Status late = given_up.is_ok() ? timed_out() : given_up;
   tell_failure(late, false);
   return late;
 }
@@ -193,7 +206,8 @@ void InProcessTree::compare_calls() {
 }
 
 // The first that comes makes what all of them share.
-Result<std::unique_ptr<ControlTree>> InProcessTree::split(std::uint64_t id, std::vector<int> members) {
+Result<std::unique_ptr<ControlTree>> InProcessTree::split(std::uint64_t id, std::vector<int> members,
+                                                          GivesUp gives_up) {
   const auto self = std::find(members.begin(), members.end(), rank_);
   std::shared_ptr<InProcessControl> control;
   {
@@ -204,11 +218,44 @@ Result<std::unique_ptr<ControlTree>> InProcessTree::split(std::uint64_t id, std:
     if (control == nullptr) {
       control = std::make_shared<InProcessControl>(static_cast<int>(members.size()));
       child.control = control;
+      child.members = members;
+      child.missing = members;
+      child.ends_with_leave = static_cast<bool>(gives_up);
     }
-    if (++child.came == members.size()) control_->children.erase(id);
+    std::erase(child.missing, rank_);
+    if (child.missing.empty()) {
+      control_->children.erase(id);
+    } else {
+      end_hopeless(child);
+    }
   }
-  return std::unique_ptr<ControlTree>(
-      std::make_unique<InProcessTree>(static_cast<int>(self - members.begin()), std::move(control)));
+  return std::unique_ptr<ControlTree>(std::make_unique<InProcessTree>(static_cast<int>(self - members.begin()),
+                                                                      std::move(control), std::move(gives_up)));
+}
+
+// A member that has left cannot make its part any more.
+void InProcessTree::end_hopeless(InProcessControl::Child& child) {
+  const auto left = std::find_if(child.missing.begin(), child.missing.end(), [this](int rank) {
+    control_->mutex.assert_held();
+    return control_->ranks[static_cast<std::size_t>(rank)].left;
+  });
+  if (!child.ends_with_leave || left == child.missing.end()) return;
+  const auto control = child.control.lock();
+  if (control == nullptr) return;
+  const MutexLock lock(control->mutex);
+  if (!control->failure.is_ok()) return;
+  const auto rank = std::find(child.members.begin(), child.members.end(), *left) - child.members.begin();
+  control->failure = Status::remote(fmt::format("rank {} left before it had made its part of this communicator", rank));
+  control->changed.notify_all();
+}
+
+// Without memory for the text they wait for this rank until the timeout.
+void InProcessTree::end_children() noexcept {
+  (void)guarded([&] {
+    control_->mutex.assert_held();
+    for (auto& [id, child] : control_->children) end_hopeless(child);
+    return Status();
+  });
 }
 
 bool InProcessTree::finish(std::int64_t wait_ms) {
@@ -293,6 +340,7 @@ void InProcessTree::leave() {
   part();
   me().witness = {};
   me().left = true;
+  end_children();
 }
 
 }  // namespace

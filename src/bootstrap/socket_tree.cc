@@ -59,6 +59,10 @@ Status SocketTree::start() {
 Status SocketTree::enlist(ControlComm* comm) {
   const MutexLock lock(mutex_);
   if (closed_) return Status::invalid_usage("a communicator that has ended cannot be split");
+  if (std::find(left_.begin(), left_.end(), comm->id()) != left_.end()) {
+    return Status::invalid_usage(
+        fmt::format("id {} has served a communicator already. Draw another id by tuttiCommGetGroupId", comm->id()));
+  }
   if (!ids_.insert(comm->id()).second) {
     return Status::invalid_usage(fmt::format("another communicator of the job has the id {}", comm->id()));
   }

@@ -150,6 +150,8 @@ class SocketTree {
   void pass_on_calls(CommId comm, Calls calls, const Neighbour* from);
   [[nodiscard]] Neighbour* parent();
   void inquire(CommId comm, const Question& question);
+  // To the communicators that are being made of `comm`: the rank has left it.
+  void tell_left(CommId comm, int rank);
   // Neither dead nor gone for good.
   [[nodiscard]] bool is_there(int rank) const;
 
@@ -184,6 +186,7 @@ class SocketTree {
   void welcome(ControlComm* comm);
   void dismiss(ControlComm* comm);
   bool close() TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] bool has_left(CommId comm) TUTTI_EXCLUDES(mutex_);
   void dismiss_all() TUTTI_EXCLUDES(mutex_);
   void depart();
   void end_sides();
@@ -270,7 +273,6 @@ class SocketTree {
   std::map<CommId, Early> early_;
   std::uint64_t earlies_ = 0;       // how many there have been
   std::deque<CommId> forgotten_;    // the last that were too many
-  std::deque<CommId> left_;         // the last communicators that this rank has left
   std::deque<std::string> passed_;  // the last notices of others' communicators
   std::size_t passed_bytes_ = 0;
   bool unheard_ = false;  // some of them have come while this rank was looking for a parent
@@ -296,8 +298,9 @@ class SocketTree {
   mutable Mutex mutex_;
   ConditionVariable changed_;
   std::map<CommId, ControlComm*> arriving_ TUTTI_GUARDED_BY(mutex_);
-  std::set<CommId> ids_ TUTTI_GUARDED_BY(mutex_);  // of all that are enlisted
-  bool closed_ TUTTI_GUARDED_BY(mutex_) = false;   // nothing can be enlisted any more
+  std::set<CommId> ids_ TUTTI_GUARDED_BY(mutex_);     // of all that are enlisted
+  std::deque<CommId> left_ TUTTI_GUARDED_BY(mutex_);  // the last communicators that this rank has left
+  bool closed_ TUTTI_GUARDED_BY(mutex_) = false;      // nothing can be enlisted any more
   bool ended_ TUTTI_GUARDED_BY(mutex_) = true;
   ServiceThread thread_;
 };

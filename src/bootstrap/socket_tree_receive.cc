@@ -90,7 +90,7 @@ bool SocketTree::keep_early(const Header& header, net::Unpacker* unpacker, const
     Members members;
     if (!unpack_members(unpacker, ranks_, &members)) return false;
     if (!std::binary_search(members.ranks.begin(), members.ranks.end(), rank_)) return true;
-    if (std::find(left_.begin(), left_.end(), header.comm) != left_.end()) return true;
+    if (has_left(header.comm)) return true;
     if (std::find(forgotten_.begin(), forgotten_.end(), header.comm) != forgotten_.end()) return true;
     if (!early_.contains(header.comm)) make_room_for_early();
     const auto [at, is_new] = early_.try_emplace(header.comm);

@@ -150,6 +150,16 @@ void SocketTree::welcome(ControlComm* comm) {
   replay_early(comm);
   for (const auto& [rank, death] : dead_) comm->hear_death(death);
   for (const int rank : gone_) comm->hear_bye(rank);
+  if (const ControlComm* const made_of = find(comm->parent()); made_of != nullptr) comm->hear_departed(*made_of);
+}
+
+void SocketTree::tell_left(CommId comm, int rank) {
+  for (const auto& [id, other] : comms_) other->hear_left(comm, rank);
+}
+
+bool SocketTree::has_left(CommId comm) {
+  const MutexLock lock(mutex_);
+  return std::find(left_.begin(), left_.end(), comm) != left_.end();
 }
 
 // The last one takes the tree with it.
@@ -158,12 +168,15 @@ void SocketTree::dismiss(ControlComm* comm) {
   const bool has_left = comm->has_parted() && broken_.is_ok();
   // Without memory for this, a little may be kept in vain of what comes late.
   static_cast<void>(guarded([&] {
-                      left_.push_back(id);
+                      {
+                        const MutexLock lock(mutex_);
+                        left_.push_back(id);
+                        if (left_.size() > kLeft) left_.pop_front();
+                      }
                       if (!has_left) return Status();
                       for (std::string& frame : comm->farewell()) keep_farewell(std::move(frame));
                       return Status();
                     }).is_ok());
-  if (left_.size() > kLeft) left_.pop_front();
   comms_.erase(id);
   if (comms_.empty() && close()) {
     ending_ = true;

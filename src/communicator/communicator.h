@@ -140,7 +140,10 @@ class Communicator {
   // too. kMismatch if the ranks have called different things. Later operations are refused.
   Status finalize();
   // Fails every operation, here and on the peers. Waits for none. Nothing if the communicator has failed already.
-  void abort() { (void)end_all(aborted_here_, aborted_there_); }
+  void abort() {
+    aborted_.store(true, std::memory_order_release);
+    (void)end_all(aborted_here_, aborted_there_);
+  }
   void revoke() { (void)end_all(revoked_here_, revoked_there_); }
 
   // Fails the communicator by `status`, which the operation `what` has met; returns what has failed it. A refusal is
@@ -236,7 +239,7 @@ class Communicator {
   // What the members of a group tell each other, and whether they list the same ones.
   Result<std::vector<std::string>> exchange_settings(const GroupWish& wish, const std::string& own, Deadline deadline);
   // The three parts of a set-up: the control tree; links; the rest, after which the peers are watched.
-  Status join_tree_of(const Communicator& parent, const SplitGroup& group);
+  Status join_tree_of(const Communicator& parent, const SplitGroup& group, ControlTree::GivesUp gives_up);
   Status link_as_in(const Communicator& parent, const SplitGroup& group);
   Status complete_split();
   // *transports: the parent's on entry; on return those that hold.
@@ -407,6 +410,7 @@ class Communicator {
   // What abort() and revoke() say, made beforehand: they must work without memory.
   Status aborted_here_;
   Status aborted_there_;
+  std::atomic<bool> aborted_{false};  // by this rank
   Status revoked_here_;
   Status revoked_there_;
   std::atomic<bool> finalized_ = false;

@@ -30,7 +30,15 @@ Status Communicator::set_up_group(const Communicator& parent, const GroupWish& w
   group.members = wish.members;
   group.settings = wish.settings != nullptr ? *wish.settings : parent.settings_;
   const Deadline deadline = Deadline::after_ms(group.settings.init_timeout_ms);
-  if (Status s = join_tree_of(parent, group); !s.is_ok()) return s;
+  // A group can be made of a communicator that had failed before. An abort or a revoke meanwhile ends that.
+  const bool failed_before = parent.failure_->failed();
+  const auto gives_up = [&parent, failed_before]() -> Status {
+    const bool ended =
+        !failed_before && parent.failure_->failed() && parent.failure_->status().code() == Code::kAborted;
+    if (!ended && !parent.aborted_.load(std::memory_order_acquire)) return {};
+    return Status::aborted("the communicator that the group is made of has been aborted or revoked");
+  };
+  if (Status s = join_tree_of(parent, group, gives_up); !s.is_ok()) return s;
   if (!wish.refused.is_ok()) return wish.refused;
   const std::string own = wish.settings != nullptr ? parent.pack_settings(*wish.settings) : std::string();
   auto texts = exchange_settings(wish, own, deadline);

@@ -235,12 +235,12 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(const SplitGroup&
 }
 
 Status Communicator::set_up_from(const Communicator& parent, const SplitGroup& group) {
-  if (Status s = join_tree_of(parent, group); !s.is_ok()) return s;
+  if (Status s = join_tree_of(parent, group, {}); !s.is_ok()) return s;
   if (Status s = link_as_in(parent, group); !s.is_ok()) return s;
   return complete_split();
 }
 
-Status Communicator::join_tree_of(const Communicator& parent, const SplitGroup& group) {
+Status Communicator::join_tree_of(const Communicator& parent, const SplitGroup& group, ControlTree::GivesUp gives_up) {
   const auto self = std::find(group.members.begin(), group.members.end(), parent.rank());
   membership_.rank = static_cast<int>(self - group.members.begin());
   family_ = parent.family_;
@@ -252,7 +252,7 @@ Status Communicator::join_tree_of(const Communicator& parent, const SplitGroup& 
   if (!secret.is_ok()) return secret.status();
   secret_ = *secret;
   if (group.members.size() == 1) return {};
-  auto tree = parent.tree_->split(group.id, group.members);
+  auto tree = parent.tree_->split(group.id, group.members, std::move(gives_up));
   if (!tree.is_ok()) return tree.status();
   tree_ = std::move(*tree);
   return {};

@@ -1,11 +1,14 @@
 // Communicators that some ranks of another make without the rest.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <initializer_list>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "splits.h"
 #include "suites.h"
 
@@ -110,6 +113,116 @@ TEST_CASE("a communicator that has failed still makes groups", "[processes]") {
     if (result != tuttiSuccess) return Outcome{tuttiGetLastError(nullptr)};
     std::string wrong = check_members(made);
     (void)tuttiCommDestroy(made.comm);
+    return Outcome{wrong};
+  });
+}
+
+constexpr int kLongInitMs = 60'000;
+// Far less than that, far more than a busy machine takes.
+constexpr std::int64_t kSoonNs = 20'000'000'000;
+
+// Makes a group of all ranks but does not expect it to come about.
+std::string check_refused_soon(tuttiComm_t comm, std::uint64_t id, std::vector<int> listed, tuttiResult_t expected,
+                               const std::string& why) {
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.init_timeout_ms = kLongInitMs;
+  tuttiComm_t made = nullptr;
+  const std::int64_t begin_ns = now_ns();
+  const tuttiResult_t result =
+      tuttiCommCreateGroup(comm, id, static_cast<int>(listed.size()), listed.data(), &made, &config);
+  const std::string text = tuttiGetLastError(nullptr);
+  if (now_ns() - begin_ns > kSoonNs) return "it waits: " + text;
+  if (result != expected) return "another result: " + std::to_string(result) + ", " + text;
+  return text.find(why) != std::string::npos ? "" : "not \"" + why + "\": " + text;
+}
+
+// Rank 0's, known to all.
+std::string share_id(tuttiComm_t comm, int rank, std::uint64_t* id) {
+  if (rank == 0) (void)tuttiCommGetGroupId(comm, id);
+  return tuttiBroadcast(id, id, 1, tuttiUint64, 0, comm, nullptr) == tuttiSuccess ? "" : tuttiGetLastError(comm);
+}
+
+// Ranks 0 and 1 make a group of all three, for which rank 2 does not come. Then rank 0 ends the communicator.
+void require_end(const std::vector<Way>& ways, tuttiResult_t (*end)(tuttiComm_t)) {
+  require_on(ways, 3, [end](tuttiComm_t world, int rank, int) {
+    tuttiComm_t comm = nullptr;
+    std::uint64_t id = 0;
+    if (tuttiCommSplit(world, 0, rank, &comm, nullptr) != tuttiSuccess) return Outcome{tuttiGetLastError(world)};
+    std::string wrong = share_id(comm, rank, &id);
+    if (!wrong.empty()) return Outcome{wrong};
+    if (rank == 2) {
+      wrong = tuttiBarrier(world, nullptr) == tuttiSuccess ? "" : tuttiGetLastError(world);
+      (void)tuttiCommAbort(comm);
+      return Outcome{wrong};
+    }
+    std::string of_group;
+    std::thread maker([&] {
+      of_group = check_refused_soon(comm, id, {0, 1, 2}, tuttiAborted, "has been aborted or revoked");
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (rank == 0) (void)end(comm);
+    maker.join();
+    wrong = tuttiBarrier(world, nullptr) == tuttiSuccess ? of_group : tuttiGetLastError(world);
+    // The handle is gone if this rank has aborted it.
+    (void)tuttiCommAbort(comm);
+    return Outcome{wrong};
+  });
+}
+
+TEST_CASE("an abort of the communicator ends a group that is being made of it, threads", "[threads]") {
+  require_end(ways_of_threads(), tuttiCommAbort);
+}
+TEST_CASE("an abort of the communicator ends a group that is being made of it, processes", "[processes]") {
+  require_end(ways_of_processes(), tuttiCommAbort);
+}
+TEST_CASE("a revoke of the communicator ends a group that is being made of it", "[processes]") {
+  require_end(ways_of_processes(), [](tuttiComm_t comm) { return tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT); });
+}
+
+// Rank 2 keeps the world, and with it the job's connections.
+void require_leave(const std::vector<Way>& ways, tuttiResult_t (*leave)(tuttiComm_t), bool before) {
+  require_on(ways, 3, [leave, before](tuttiComm_t world, int rank, int) {
+    tuttiComm_t comm = nullptr;
+    std::uint64_t id = 0;
+    if (tuttiCommSplit(world, 0, rank, &comm, nullptr) != tuttiSuccess) return Outcome{tuttiGetLastError(world)};
+    std::string wrong = share_id(comm, rank, &id);
+    if (!wrong.empty()) return Outcome{wrong};
+    if (rank == 2) {
+      if (!before) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      (void)leave(comm);
+    }
+    if (before && tuttiBarrier(world, nullptr) != tuttiSuccess) return Outcome{tuttiGetLastError(world)};
+    if (rank != 2) {
+      // The notice of an abort may come first, and later than the call.
+      wrong = check_refused_soon(comm, id, {0, 1, 2}, tuttiRemoteError, "rank 2 left");
+      if (!wrong.empty() && leave == tuttiCommAbort && wrong.find("has been aborted") != std::string::npos) wrong = "";
+    }
+    if (tuttiBarrier(world, nullptr) != tuttiSuccess) wrong += tuttiGetLastError(world);
+    if (rank != 2) (void)tuttiCommAbort(comm);
+    return Outcome{wrong};
+  });
+}
+
+TEST_CASE("members hear that a rank has left the communicator without calling, threads", "[threads]") {
+  for (const auto leave : {tuttiCommAbort, tuttiCommDestroy}) require_leave(ways_of_threads(), leave, true);
+}
+TEST_CASE("members hear that a rank has left the communicator without calling, processes", "[processes]") {
+  for (const auto leave : {tuttiCommAbort, tuttiCommDestroy}) require_leave(ways_of_processes(), leave, true);
+  require_leave(ways_of_processes(), tuttiCommDestroy, false);
+}
+
+TEST_CASE("the id of a destroyed group is refused at once", "[processes]") {
+  require_on(ways_of_processes(), 3, [](tuttiComm_t comm, int rank, int) {
+    std::uint64_t id = 0;
+    std::string wrong = share_id(comm, rank, &id);
+    const std::vector<int> all{0, 1, 2};
+    tuttiComm_t made = nullptr;
+    if (wrong.empty() && tuttiCommCreateGroup(comm, id, 3, all.data(), &made, nullptr) != tuttiSuccess)
+      wrong = tuttiGetLastError(nullptr);
+    if (made != nullptr) (void)tuttiCommDestroy(made);
+    if (wrong.empty())
+      wrong = check_refused_soon(comm, id, all, tuttiInvalidUsage, "has served a communicator already");
+    if (tuttiBarrier(comm, nullptr) != tuttiSuccess) wrong += tuttiGetLastError(comm);
     return Outcome{wrong};
   });
 }
