@@ -137,16 +137,16 @@ Status Plans::connect(Making& making) {
   if (making.links == nullptr) return {};
   const InFloatMode standard;  // transports compute the room of links
   auto made = finish(*making.links);
-  return made.is_ok() ? add_links(making, std::move(*made)) : made.status();
+  if (made.is_ok()) add_links(making, std::move(*made));
+  return made.status();
 }
 
-Status Plans::add_links(Making& making, std::vector<std::unique_ptr<transport::Link>> links) {
+void Plans::add_links(Making& making, std::vector<std::unique_ptr<transport::Link>> links) {
   making.links = nullptr;
   for (std::size_t i = 0; i < making.peers.size(); ++i) {
-    if (Status s = waiter_.add_link(*links[i]); !s.is_ok()) return s;
+    waiter_.add_link(*links[i]);
     links_[making.peers[i]] = std::move(links[i]);
   }
-  return {};
 }
 
 // What the test suite has not proven, the first use proves, within bounds. The caller waits, and so does who aborts.
@@ -236,7 +236,7 @@ Result<MakingLinks::State> Plans::advance(Making& making) {
     const InFloatMode standard;  // as connect()
     auto state = making.links->advance();
     if (!state.is_ok() || *state != MakingLinks::State::kMade) return state;
-    if (Status s = add_links(making, making.links->take()); !s.is_ok()) return s;
+    add_links(making, making.links->take());
   }
   if (making.entry != nullptr) keep(making);
   return MakingLinks::State::kMade;

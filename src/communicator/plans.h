@@ -89,7 +89,7 @@ class Plans {
   [[nodiscard]] std::unique_ptr<MakingLinks> begin_making(const std::vector<int>& peers) const;
   // Waits until they are made.
   Status connect(Making& making);
-  Status add_links(Making& making, std::vector<std::unique_ptr<transport::Link>> links);
+  void add_links(Making& making, std::vector<std::unique_ptr<transport::Link>> links);
   const executor::Plan* keep(Making& making);
   // The same on every rank.
   [[nodiscard]] std::size_t slice_bytes(Collective collective) const;

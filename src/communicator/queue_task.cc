@@ -59,10 +59,10 @@ Progress Communicator::QueueTask::step(std::int64_t now_ns) {
   return Progress::kMoved;
 }
 
-bool Communicator::QueueTask::arm() {
+bool Communicator::QueueTask::arm(const transport::EventSet& set) {
   switch (state_) {
     case State::kMoving: {
-      auto quiet = guarded_result([&]() -> Result<bool> { return comm_.waiter_->arm(); });
+      auto quiet = guarded_result([&]() -> Result<bool> { return comm_.waiter_->arm(set); });
       if (!quiet.is_ok()) trouble_ = quiet.status();
       return quiet.is_ok() && *quiet;
     }

@@ -22,9 +22,10 @@ class Communicator::QueueTask final : public executor::Task {
   QueueTask(Communicator& comm, executor::Engine& engine) : comm_(comm), engine_(engine) {}
 
   executor::Progress advance(std::int64_t now_ns) override;
-  bool arm() override;
+  bool arm(const transport::EventSet& set) override;
   void disarm() override;
-  [[nodiscard]] int fd() const override { return waits_for_peers() ? comm_.waiter_->fd() : -1; }
+  void leave(const transport::EventSet& set) override { comm_.waiter_->leave(set); }
+  [[nodiscard]] int wakeup_fd() const override { return waits_for_peers() ? comm_.waiter_->wakeup_fd() : -1; }
   [[nodiscard]] bool takes_turns() const override { return waits_for_peers() && comm_.waiter_->takes_turns(); }
   bool release() override;
 

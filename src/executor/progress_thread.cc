@@ -2,10 +2,7 @@
 
 #include <dirent.h>
 #include <sched.h>
-#include <sys/epoll.h>
 
-#include <array>
-#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
@@ -42,9 +39,10 @@ Status ProgressThread::start(bool moves) {
   auto wakeup_fd = transport::WakeupFd::create();
   if (!wakeup_fd.is_ok()) return wakeup_fd.status();
   wakeup_fd_ = std::make_unique<transport::WakeupFd>(std::move(*wakeup_fd));
-  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_.valid()) return Status::system("epoll_create1", errno);
-  if (Status s = wakeup_fd_->add_to(epoll_); !s.is_ok()) return s;
+  auto set = transport::EventSet::create();
+  if (!set.is_ok()) return set.status();
+  set_ = std::move(*set);
+  if (Status s = set_.add_wakeup(wakeup_fd_->fd()); !s.is_ok()) return s;
   const auto body = [this, moves] {
     if (moves) use_processors_of_process();
     run();
@@ -113,6 +111,7 @@ bool ProgressThread::advance_all() {
     if (progress == Progress::kDone) {
       Task* const next = task->next_;
       watch(task, -1);
+      task->leave(set_);
       if (!task->release()) {
         *at = next;
         count_.fetch_sub(1, std::memory_order_relaxed);
@@ -128,10 +127,8 @@ bool ProgressThread::advance_all() {
 bool ProgressThread::watch(Task* task, int fd) {
   if (task->watched_ == fd) return true;
   const int before = std::exchange(task->watched_, -1);
-  if (before >= 0 && !is_watched(before)) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, before, nullptr);
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLET;
-  const bool added = fd >= 0 && (is_watched(fd) || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0);
+  if (before >= 0 && !is_watched(before)) set_.remove_wakeup(before);
+  const bool added = fd >= 0 && (is_watched(fd) || set_.add_wakeup(fd).is_ok());
   task->watched_ = added ? fd : -1;
   return added || fd < 0;
 }
@@ -161,14 +158,16 @@ void ProgressThread::rest() {
 
 bool ProgressThread::arm_all() {
   bool quiet = true;
-  for (Task* task = tasks_; task != nullptr && quiet; task = task->next_) quiet = task->arm();
+  for (Task* task = tasks_; task != nullptr && quiet; task = task->next_) quiet = task->arm(set_);
   return quiet;
 }
 
 // As a waiter does: twice, with a fence between, so that every peer sees that this thread sleeps before it acts.
 void ProgressThread::sleep() {
   bool all_watched = true;
-  for (Task* task = tasks_; task != nullptr; task = task->next_) all_watched = watch(task, task->fd()) && all_watched;
+  for (Task* task = tasks_; task != nullptr; task = task->next_) {
+    all_watched = watch(task, task->wakeup_fd()) && all_watched;
+  }
   sleeping_.store(true);
   bool quiet = !woken_.load() && arm_all();
   if (quiet && tasks_ != nullptr) {
@@ -178,8 +177,7 @@ void ProgressThread::sleep() {
   if (quiet) {
     // What cannot be watched for want of memory is looked at again soon.
     const int longest = all_watched && asymmetric_fence_works() ? kMaxSleepMs : kUnfencedSleepMs;
-    std::array<epoll_event, 8> events{};
-    (void)::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), tasks_ == nullptr ? -1 : longest);
+    (void)set_.take(tasks_ == nullptr ? -1 : longest);
   } else {
     ::sched_yield();
   }

@@ -11,8 +11,8 @@
 #include "base/mutex.h"
 #include "base/service_thread.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "executor/cpu_executor.h"
+#include "transport/event_set.h"
 #include "transport/wakeup_fd.h"
 
 namespace tutti::internal::executor {
@@ -24,13 +24,15 @@ class Task {
   virtual ~Task() = default;
   // Moves what can move. kDone: there is nothing to do.
   virtual Progress advance(std::int64_t now_ns) = 0;
-  // Before the thread sleeps: from now on, what the task waits for makes fd() readable, or calls Engine::wake(). False
-  // if something has happened already. May be called twice before disarm(), which comes after the sleep.
-  virtual bool arm() = 0;
+  // Before the thread sleeps in the set: from now on, what the task waits for is an event of the set, which has
+  // wakeup_fd(), or calls Engine::wake(). False if something has happened already. May be called twice before disarm(),
+  // which comes after the sleep.
+  virtual bool arm(const transport::EventSet& set) = 0;
   virtual void disarm() = 0;
-  // The engine has it edge-triggered, so nobody need drain it, and tasks may share it. -1: only Engine::wake() tells of
-  // what the task waits for at present.
-  [[nodiscard]] virtual int fd() const = 0;
+  // After kDone: nothing that arm() has added is left in the set.
+  virtual void leave(const transport::EventSet& set) = 0;
+  // Tasks may share it. -1: no peer rings for what the task waits for at present.
+  [[nodiscard]] virtual int wakeup_fd() const = 0;
   // Whether ranks share processors, so that spinning keeps from them what they need to get on.
   [[nodiscard]] virtual bool takes_turns() const = 0;
   // After kDone: whether there is more to do meanwhile. If not, the engine does not touch the task any more.
@@ -42,7 +44,7 @@ class Task {
  private:
   friend class ProgressThread;
   Task* next_ = nullptr;  // in one of the thread's lists
-  int watched_ = -1;      // fd() as it is in the thread's epoll set
+  int watched_ = -1;      // wakeup_fd() as it is in the thread's set
 };
 
 class ProgressThread {
@@ -78,7 +80,7 @@ class ProgressThread {
   bool arm_all();
   void sleep();
 
-  UniqueFd epoll_;
+  transport::EventSet set_;
   std::unique_ptr<transport::WakeupFd> wakeup_fd_;
   // The thread's.
   Task* tasks_ = nullptr;

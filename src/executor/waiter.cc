@@ -2,12 +2,10 @@
 
 #include <fmt/core.h>
 #include <sched.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -35,21 +33,11 @@ constexpr std::int64_t kAwayNs = 1'000'000'000;
 
 }  // namespace
 
-Status Waiter::add_link(transport::Link& link) {
+void Waiter::add_link(transport::Link& link) {
+  static std::atomic<std::uint64_t> users{0};
+  if (link.wait_fds().empty()) return;
   links_.push_back(&link);
-  if (link.wait_fd() < 0) return {};
-  if (!epoll_.valid()) {
-    UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll.valid()) return Status::system("epoll_create1", errno);
-    if (Status s = wakeup_fd_.add_to(epoll); !s.is_ok()) return s;
-    epoll_ = std::move(epoll);
-  }
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = &link;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link.wait_fd(), &event) == 0) return {};
-  // It is another link's as well, which disarms it for both.
-  return errno == EEXIST ? Status() : Status::system("epoll_ctl", errno);
+  if (user_ == 0) user_ = users.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 // A peer may have done its part, left and closed its side while this rank is still busy with others:
@@ -240,64 +228,54 @@ void Waiter::spin(bool spins) {
   idle_count_ = spins_ + yields;
 }
 
-bool Waiter::arm() {
+bool Waiter::arm(const transport::EventSet& set) {
   // Not before the operation counts as stalled, and its deadline has begun: what moves only then moves at the next
   // look. Nor before some more looks, since a lane may show more with each.
   if (idle_count_ < spins_ + kYieldsBeforeLook) {
     idle_count_ = std::max(idle_count_, spins_);
     return false;
   }
+  armed_elsewhere_ = true;
+  return arm_lanes(&set);
+}
+
+bool Waiter::arm_lanes(const transport::EventSet* set) {
   lanes_.clear();
   waiting_->list(&lanes_);
-  const bool quiet =
-      std::all_of(lanes_.begin(), lanes_.end(), [](const Waiting::For& lane) { return lane.link->arm(); });
+  const bool quiet = std::all_of(lanes_.begin(), lanes_.end(), [set](const Waiting::For& lane) {
+    return (set == nullptr || set->watch(*lane.link)) && lane.link->arm();
+  });
   // What a rank has sent before it left is still coming, however long this rank has had no processor to look at it.
   if (!quiet) departed_since_ns_ = 0;
   return quiet;
 }
 
 void Waiter::disarm() {
-  if (epoll_.valid()) take_events(0);
-  disarm_lanes();
-}
-
-void Waiter::disarm_lanes() {
   for (const Waiting::For& lane : lanes_) lane.link->disarm();
 }
 
-void Waiter::take_events(int timeout_ms) {
-  std::array<epoll_event, 8> events{};
-  const auto most = static_cast<int>(events.size());
-  int ready = most;
-  for (std::size_t seen = 0; ready == most && seen <= links_.size(); seen += events.size()) {
-    ready = ::epoll_wait(epoll_.get(), events.data(), most, seen == 0 ? timeout_ms : 0);
-    for (int i = 0; i < ready; ++i) {
-      auto* const link = static_cast<transport::Link*>(events[static_cast<std::size_t>(i)].data.ptr);
-      if (link != nullptr) link->disarm();
-    }
-  }
+void Waiter::leave(const transport::EventSet& set) {
+  if (!std::exchange(armed_elsewhere_, false)) return;
+  for (transport::Link* const link : links_) set.unwatch(*link);
 }
 
 void Waiter::sleep(std::int64_t now) {
   // Twice: the first publishes that this rank sleeps, the fence makes every peer see that before it
   // next acts, the second sees what peers did in between.
-  bool quiet = arm();
+  const transport::SleepingPlace place(wakeup_fd_, user_);
+  bool quiet = arm_lanes(place.set());
   if (quiet) {
     asymmetric_fence_heavy();
-    quiet = arm();
+    quiet = arm_lanes(place.set());
   }
+  // What has happened on descriptors since the last sleep.
+  if (quiet && user_ != 0 && place.set() != nullptr) quiet = !place.set()->take(0);
   if (quiet) {
     const int longest = asymmetric_fence_works() ? kMaxSleepMs : kUnfencedSleepMs;
     const std::int64_t left_ms = (deadline_ns_ - now) / kMs + 1;
-    const auto ms = static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest));
-    if (epoll_.valid()) {
-      take_events(ms);
-    } else {
-      const transport::SleepingPlace place(wakeup_fd_);
-      place.sleep(ms);
-    }
+    place.sleep(static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
   }
-  disarm_lanes();
+  disarm();
   if (quiet) vain_spins_.woke(now_ns());
   // Something has come meanwhile: a yield would give a time slice away for nothing. But if that was of no use to this
   // rank, or a transport is never quiet, others are let pass.

@@ -22,9 +22,9 @@
 #include "base/processor.h"
 #include "base/stall.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "executor/affinity.h"
 #include "executor/turn_taking.h"
+#include "transport/event_set.h"
 #include "transport/transport.h"
 #include "transport/wakeup_fd.h"
 
@@ -71,7 +71,7 @@ class Waiter : private StallWatch::Awaited {
   Waiter& operator=(const Waiter&) = delete;
 
   // A link that operations may wait for.
-  Status add_link(transport::Link& link);
+  void add_link(transport::Link& link);
 
   // Outlives the waiter.
   void watch_stalls(StallWatch* watch) { stalls_ = watch; }
@@ -108,13 +108,14 @@ class Waiter : private StallWatch::Awaited {
   Status look(std::int64_t now_ns);
   // The timeout that look() has returned, with what is known of the ranks that have not arrived. Waits a little.
   [[nodiscard]] Status explain(Status status);
-  // Before the driver sleeps: from now on what a peer does makes fd() readable. False if something has happened
-  // already. To be called twice, with a fence between (transport/wakeup_fd.h).
-  [[nodiscard]] bool arm();
+  // Before the driver sleeps in the set, which has wakeup_fd(): from now on what a peer does is an event of the set.
+  // False if something has happened already. To be called twice, with a fence between (transport/wakeup_fd.h).
+  [[nodiscard]] bool arm(const transport::EventSet& set);
   // After the sleep.
   void disarm();
-  // Of an epoll set that is edge-triggered there.
-  [[nodiscard]] int fd() const { return epoll_.valid() ? epoll_.get() : wakeup_fd_.fd(); }
+  // What peers do is no event of the set any more. Before another thread waits for the links.
+  void leave(const transport::EventSet& set);
+  [[nodiscard]] int wakeup_fd() const { return wakeup_fd_.fd(); }
 
   // How often a rank looks for a message before it calls anything: at least once.
   [[nodiscard]] std::uint32_t hot_looks() const { return spins_ == 0 ? 1 : kHotSpins; }
@@ -143,6 +144,8 @@ class Waiter : private StallWatch::Awaited {
   static constexpr int kMaxSleepMs = kFailureCheckMs;
 
   Status idle_slowly();
+  // `set`: null if the thread looks again soon.
+  bool arm_lanes(const transport::EventSet* set);
   // The first look of a wait.
   void begin_looking(std::int64_t now);
   void yield();
@@ -157,9 +160,6 @@ class Waiter : private StallWatch::Awaited {
     return stalls_->stalled((now - yielding_since_ns_) / kMs, (deadline_ns_ - now) / kMs, this);
   }
   [[nodiscard]] std::vector<int> awaited() const override;
-  // Forgets what has happened, also on links that are not waited for: they must not end the next sleep again.
-  void take_events(int timeout_ms);
-  void disarm_lanes();
   [[nodiscard]] Status look_for_departure(std::int64_t now) const;
   void sleep(std::int64_t now);
   [[nodiscard]] Status timed_out();
@@ -175,8 +175,9 @@ class Waiter : private StallWatch::Awaited {
   const PreferredProcessor preferred_;
   std::size_t step_bytes_ = 0;
   std::uint32_t number_ = 0;
-  UniqueFd epoll_;  // of the wakeup fd and the links that have a descriptor; made with the first of these
-  std::vector<transport::Link*> links_;
+  std::vector<transport::Link*> links_;  // that have descriptors
+  std::uint64_t user_ = 0;               // of sleeping places; 0: there is no such link
+  bool armed_elsewhere_ = false;         // arm() has been called since leave()
   const Waiting* waiting_ = nullptr;
   StallWatch* stalls_ = nullptr;
   std::vector<Waiting::For> lanes_;  // of waiting_, as last listed

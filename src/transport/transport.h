@@ -192,15 +192,16 @@ class Link {
   virtual SendLane& send() = 0;
   virtual RecvLane& recv() = 0;
 
-  // Blocking. Before a thread sleeps it calls arm() on the links it waits for: from then on the peer's
-  // next action makes wait_fd() readable, or rings this rank's wakeup fd if wait_fd() is -1. Returns false if
-  // something has happened already and the caller should look again instead of sleeping.
+  // Blocking. Before a thread sleeps it watches the links it waits for in an EventSet and calls arm() on them: from
+  // then on the peer's next action is an event of a descriptor of wait_fds(), or rings this rank's wakeup fd if the
+  // link has none. Returns false if something has happened already and the caller should look again instead of
+  // sleeping.
   virtual bool arm() = 0;
-  // After the sleep, and whenever wait_fd() was readable: it no longer is because of what has happened so far.
+  // After the sleep.
   virtual void disarm() = 0;
-  // A descriptor for epoll(7), or -1 if the peer wakes this rank through its wakeup fd. Links of one communicator may
-  // have one together: then what happens to any of them makes it readable, and disarm() of any ends that.
-  [[nodiscard]] virtual int wait_fd() const = 0;
+  // Descriptors for an EventSet; none if the peer wakes this rank through its wakeup fd. The same as long as the link
+  // lives. Links of one communicator may have one together: then disarm() of any takes the events of all.
+  [[nodiscard]] virtual std::span<const int> wait_fds() const = 0;
 
   // Whether all bytes taken are on their way: flushed() then waits for no more than the word that they have arrived,
   // and not for the peer to make room.
@@ -231,6 +232,10 @@ class Link {
   // peer that waits for this rank gets an error.
   virtual void revoke() noexcept = 0;
   [[nodiscard]] virtual bool revoked() noexcept = 0;
+
+ private:
+  friend class EventSet;
+  std::uint64_t watched_in_ = 0;  // the EventSet that watches its descriptors: the last one, while it lives
 };
 
 }  // namespace tutti::internal::transport

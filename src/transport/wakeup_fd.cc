@@ -1,7 +1,6 @@
 #include "transport/wakeup_fd.h"
 
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -19,56 +18,72 @@ Result<WakeupFd> WakeupFd::create() {
   register_for_asymmetric_fence();
   WakeupFd made(std::move(fd));
   // Most ranks sleep in one thread: so that it can, whatever the program opens later.
-  auto place = made.make_place();
-  if (!place.is_ok()) return place.status();
-  const MutexLock lock(made.state_->mutex);
-  made.state_->places.push_back(std::move(*place));
+  auto set = made.make_set();
+  if (!set.is_ok()) return set.status();
+  made.give_back({std::move(*set), 0});
   return made;
 }
 
-Status WakeupFd::add_to(const UniqueFd& epoll) const {
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLET;
-  return ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd(), &event) == 0 ? Status() : Status::system("epoll_ctl", errno);
+Result<EventSet> WakeupFd::make_set() const {
+  auto set = EventSet::create();
+  if (!set.is_ok()) return set;
+  if (Status s = set->add_wakeup(fd()); !s.is_ok()) return s;
+  return set;
 }
 
-Result<UniqueFd> WakeupFd::make_place() const {
-  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.valid()) return Status::system("epoll_create1", errno);
-  if (Status s = add_to(epoll); !s.is_ok()) return s;
-  const MutexLock lock(state_->mutex);
-  state_->places.reserve(state_->made + 1);
-  ++state_->made;
-  return epoll;
+// Invalid without a descriptor or memory for it.
+EventSet WakeupFd::new_set() const {
+  auto made = guarded_result([&] { return make_set(); });
+  return made.is_ok() ? std::move(*made) : EventSet();
 }
 
-SleepingPlace::SleepingPlace(const WakeupFd& wakeup_fd) : wakeup_fd_(wakeup_fd) {
+// The user's own place, one without links, or a new one. If there are many, or no descriptor is left, a new set
+// replaces that of the user who has not slept for the longest time.
+WakeupFd::Place WakeupFd::take_place(std::uint64_t user) const {
+  EventSet set;
   {
-    const MutexLock lock(wakeup_fd.state_->mutex);
-    auto& places = wakeup_fd.state_->places;
-    if (!places.empty()) {
-      epoll_ = std::move(places.back());
-      places.pop_back();
-      return;
+    const MutexLock lock(state_->mutex);
+    auto& places = state_->places;
+    auto at = std::find_if(places.begin(), places.end(), [user](const Place& place) { return place.user == user; });
+    if (at == places.end()) {
+      at = std::find_if(places.begin(), places.end(), [](const Place& place) { return place.user == 0; });
+    }
+    if (at != places.end()) {
+      set = std::move(at->set);
+      places.erase(at);
+      return {std::move(set), user};
+    }
+    if (places.size() < kMostUnused) set = new_set();
+    if (!set.valid() && !places.empty()) {
+      places.erase(places.begin());
+      set = new_set();
     }
   }
-  auto made = guarded_result([&] { return wakeup_fd.make_place(); });
-  if (made.is_ok()) epoll_ = std::move(*made);
+  return {std::move(set), user};
 }
 
+void WakeupFd::give_back(Place place) const {
+  if (!place.set.valid()) return;
+  (void)guarded([&] {
+    const MutexLock lock(state_->mutex);
+    state_->places.push_back(std::move(place));
+    return Status();
+  });
+}
+
+SleepingPlace::SleepingPlace(const WakeupFd& wakeup_fd, std::uint64_t user)
+    : wakeup_fd_(wakeup_fd), place_(wakeup_fd.take_place(user)) {}
+
 SleepingPlace::~SleepingPlace() {
-  if (!epoll_.valid()) return;
-  const MutexLock lock(wakeup_fd_.state_->mutex);
-  wakeup_fd_.state_->places.push_back(std::move(epoll_));
+  wakeup_fd_.give_back(std::move(place_));
 }
 
 void SleepingPlace::sleep(int longest_ms) const {
-  if (!epoll_.valid()) {
+  if (place_.set.valid()) {
+    (void)place_.set.take(longest_ms);
+  } else {
     (void)::poll(nullptr, 0, std::min(longest_ms, kUnfencedSleepMs));
-    return;
   }
-  epoll_event event{};
-  (void)::epoll_wait(epoll_.get(), &event, 1, longest_ms);
 }
 
 void ring(int fd) {

@@ -1,7 +1,11 @@
 // How the sleeping threads of a rank are woken by peers that share memory with it: an eventfd, which every such peer
-// holds a copy of, for all communicators of the rank that have been split from each other. Nobody ever reads it: who
-// sleeps has it in an epoll set of the thread's own, edge-triggered, which tells of each ring once. So a ring wakes all
-// threads of the rank that sleep, and each looks whether it was meant.
+// holds a copy of, for all communicators of the rank that have been split from each other. Nobody ever reads it: a
+// thread that sleeps has it in an EventSet of its own, which reports each ring once. So a ring wakes all threads of the
+// rank that sleep, and each looks whether it was meant.
+//
+// These communicators share the sets as well (SleepingPlace). A set keeps the links of the communicator that slept in
+// it last, so that one communicator adds its links once. When another communicator needs the set, a new set replaces
+// it.
 //
 // A rank that is about to sleep publishes a flag in shared memory, makes every other thread's stores visible
 // (asymmetric_fence_heavy in base/asymmetric_fence.h), looks once more, and sleeps on its wakeup fd. A rank that has
@@ -9,12 +13,15 @@
 // sleeper pays for it with membarrier(2), whose expedited global form acts on all processes that have registered.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "transport/event_set.h"
 
 namespace tutti::internal::transport {
 
@@ -23,35 +30,43 @@ class WakeupFd {
  public:
   static Result<WakeupFd> create();
   [[nodiscard]] int fd() const { return state_->fd.get(); }
-  // From now on the set tells of each ring.
-  [[nodiscard]] Status add_to(const UniqueFd& epoll) const;
 
  private:
   friend class SleepingPlace;
+  struct Place {
+    EventSet set;
+    std::uint64_t user = 0;
+  };
   struct State {
     UniqueFd fd;
     Mutex mutex;
-    std::vector<UniqueFd> places TUTTI_GUARDED_BY(mutex);  // epoll sets in which nobody sleeps; has room for all
-    std::size_t made TUTTI_GUARDED_BY(mutex) = 0;
+    std::vector<Place> places TUTTI_GUARDED_BY(mutex);  // in which nobody sleeps, the one used last at the end
   };
+  static constexpr std::size_t kMostUnused = 4;  // then a user gets the place of another one
   explicit WakeupFd(UniqueFd fd) : state_(std::make_shared<State>()) { state_->fd = std::move(fd); }
-  [[nodiscard]] Result<UniqueFd> make_place() const TUTTI_EXCLUDES(state_->mutex);
+  [[nodiscard]] Result<EventSet> make_set() const;
+  [[nodiscard]] EventSet new_set() const;
+  [[nodiscard]] Place take_place(std::uint64_t user) const TUTTI_EXCLUDES(state_->mutex);
+  void give_back(Place place) const TUTTI_EXCLUDES(state_->mutex);
   std::shared_ptr<State> state_;
 };
 
-// Where one thread sleeps that waits for nothing but rings. There are as many as threads have slept at a time.
+// Where one thread sleeps. There are as many as threads have slept at a time, and some for several users.
 class SleepingPlace {
  public:
-  explicit SleepingPlace(const WakeupFd& wakeup_fd);
+  // `user`: whose links the set may have already; 0: it waits for nothing but rings.
+  SleepingPlace(const WakeupFd& wakeup_fd, std::uint64_t user);
   SleepingPlace(const SleepingPlace&) = delete;
   SleepingPlace& operator=(const SleepingPlace&) = delete;
   ~SleepingPlace();
-  // Until the next ring, or one that no sleep in this place has seen; not longer than that.
+  // Null without a descriptor for it: then sleep() is short.
+  [[nodiscard]] const EventSet* set() const { return place_.set.valid() ? &place_.set : nullptr; }
+  // Until the next event, or one that no sleep in this place has seen; not longer than that.
   void sleep(int longest_ms) const;
 
  private:
   const WakeupFd& wakeup_fd_;
-  UniqueFd epoll_;  // invalid for want of a descriptor: looks again soon
+  WakeupFd::Place place_;
 };
 
 // Wakes the owner of the eventfd `fd`, now or at its next sleep. Any thread.

@@ -290,8 +290,8 @@ TEST_CASE("Links of one communicator wake by one descriptor, each for itself and
   std::vector<rdma_vm::LinkPair> pairs;
   for (int i = 0; i < 3; ++i) pairs.push_back(ranks.connect());
   for (const auto& pair : pairs) {
-    CHECK(pair.a->wait_fd() == pairs[0].a->wait_fd());
-    CHECK(pair.b->wait_fd() == pairs[0].b->wait_fd());
+    CHECK(pair.a->wait_fds()[0] == pairs[0].a->wait_fds()[0]);
+    CHECK(pair.b->wait_fds()[0] == pairs[0].b->wait_fds()[0]);
   }
   constexpr std::size_t kMessages = 300;
   const std::vector<std::byte> bytes = pattern(1000, 1);
@@ -320,7 +320,7 @@ TEST_CASE("Links of one communicator wake by one descriptor, each for itself and
     take();
     if (seen > before) continue;
     if (!std::all_of(pairs.begin(), pairs.end(), [](const auto& pair) { return pair.b->arm(); })) continue;
-    pollfd fd{pairs[0].b->wait_fd(), POLLIN, 0};
+    pollfd fd{pairs[0].b->wait_fds()[0], POLLIN, 0};
     const bool woken = ::poll(&fd, 1, 5000) == 1;
     pairs[seen % pairs.size()].b->disarm();
     if (woken) continue;

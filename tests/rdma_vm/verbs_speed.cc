@@ -50,7 +50,7 @@ class Wait {
     }
     check(link_.recv().status());
     if (!link_.arm()) return;
-    pollfd fd{link_.wait_fd(), POLLIN, 0};
+    pollfd fd{link_.wait_fds()[0], POLLIN, 0};
     (void)::poll(&fd, 1, kSleepMs);
     link_.disarm();
   }

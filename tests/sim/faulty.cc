@@ -1,6 +1,7 @@
 #include "sim/faulty.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -134,7 +135,7 @@ class FaultyLink final : public Link {
   RecvLane& recv() override { return recv_; }
   bool arm() override { return inner_->arm(); }
   void disarm() override { inner_->disarm(); }
-  [[nodiscard]] int wait_fd() const override { return inner_->wait_fd(); }
+  [[nodiscard]] std::span<const int> wait_fds() const override { return inner_->wait_fds(); }
   [[nodiscard]] bool sent() override { return inner_->sent(); }
   void end_sending() noexcept override { inner_->end_sending(); }
   [[nodiscard]] bool flushed() override { return inner_->flushed(); }

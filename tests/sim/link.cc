@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -231,7 +232,11 @@ class SimLink final : public PlainLink {
  public:
   SimLink(std::shared_ptr<Wire> wire, std::size_t side, const LaneTraits& send, const LaneTraits& recv,
           std::size_t capacity_bytes)
-      : wire_(std::move(wire)), side_(side), send_(*wire_, side, send, capacity_bytes), recv_(*wire_, side, recv) {}
+      : wire_(std::move(wire)),
+        side_(side),
+        wait_fd_(wire_->ends[side].wakeup_fd.get()),
+        send_(*wire_, side, send, capacity_bytes),
+        recv_(*wire_, side, recv) {}
   ~SimLink() override { close(); }
   SimLink(const SimLink&) = delete;
   SimLink& operator=(const SimLink&) = delete;
@@ -253,7 +258,7 @@ class SimLink final : public PlainLink {
     const std::lock_guard lock(wire_->mutex);
     wire_->ends[side_].armed = false;
   }
-  [[nodiscard]] int wait_fd() const override { return wire_->ends[side_].wakeup_fd.get(); }
+  [[nodiscard]] std::span<const int> wait_fds() const override { return {&wait_fd_, 1}; }
   void revoke() noexcept override { close(); }
 
  private:
@@ -265,6 +270,7 @@ class SimLink final : public PlainLink {
 
   std::shared_ptr<Wire> wire_;
   std::size_t side_;
+  int wait_fd_;
   SimSend send_;
   SimRecv recv_;
 };

@@ -1,5 +1,6 @@
 #include "transport/shm/link.h"
 
+#include <span>
 #include <utility>
 
 #include "base/clock.h"
@@ -43,7 +44,7 @@ class ShmLink final : public PlainLink {
     return !sent && !received;
   }
   void disarm() override { state_.own->sleeping.value.store(0, std::memory_order_relaxed); }
-  [[nodiscard]] int wait_fd() const override { return -1; }
+  [[nodiscard]] std::span<const int> wait_fds() const override { return {}; }
 
   void begin_operation(MemoryUse use) override {
     if (state_.pair != nullptr) {

@@ -5,13 +5,12 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -42,17 +41,15 @@ LaneTraits make_traits() {
   return traits;
 }
 
-// Waiting. All streams hang edge-triggered in one epoll descriptor, which is itself what the caller
-// waits on: it becomes readable on the next arrival, on the next room after a full buffer, and on a
-// hang-up, but not because of old data that the caller does not want yet. The streams are added on the
-// first arm(), so a rank that only ever spins does not pay for it.
+// The streams themselves are what a thread that sleeps has in its EventSet: old data that the caller does not want yet
+// is no new event.
 class TcpLink final : public PlainLink {
  public:
-  TcpLink(std::vector<UniqueFd> streams, UniqueFd epoll, const Options& options)
+  TcpLink(std::vector<UniqueFd> streams, const Options& options)
       : streams_(std::move(streams)),
-        epoll_(std::move(epoll)),
-        send_(raw(streams_), options, make_traits()),
-        recv_(raw(streams_), options, make_traits()) {}
+        fds_(raw(streams_)),
+        send_(fds_, options, make_traits()),
+        recv_(fds_, options, make_traits()) {}
 
   // What a connection that has failed still holds may never be acknowledged.
   ~TcpLink() override {
@@ -64,16 +61,10 @@ class TcpLink final : public PlainLink {
   SendLane& send() override { return send_; }
   RecvLane& recv() override { return recv_; }
 
-  bool arm() override {
-    if (!watching_) {
-      watch();
-      return false;  // the streams' state so far counts as activity
-    }
-    return take_edges() == 0;
-  }
-  // The caller looks at the streams before it arms again.
-  void disarm() override { (void)take_edges(); }
-  [[nodiscard]] int wait_fd() const override { return epoll_.get(); }
+  // What has happened already is an event of the set.
+  bool arm() override { return true; }
+  void disarm() override {}
+  [[nodiscard]] std::span<const int> wait_fds() const override { return fds_; }
   [[nodiscard]] bool sent() override {
     return std::all_of(streams_.begin(), streams_.end(), [](const UniqueFd& stream) {
       int unsent = 0;
@@ -100,26 +91,10 @@ class TcpLink final : public PlainLink {
   void revoke() noexcept override { end_sending(); }
 
  private:
-  // Taking the edges that are already there is what makes the next one wake us.
-  int take_edges() {
-    std::array<epoll_event, kMaxStreams> edges;
-    return ::epoll_wait(epoll_.get(), edges.data(), static_cast<int>(edges.size()), 0);
-  }
-  // If the kernel refuses (it is short of memory), arm() tries again next time and the caller spins on.
-  void watch() {
-    for (const UniqueFd& stream : streams_) {
-      epoll_event event{};
-      event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-      if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream.get(), &event) != 0 && errno != EEXIST) return;
-    }
-    watching_ = true;
-  }
-
-  std::vector<UniqueFd> streams_;
-  UniqueFd epoll_;
+  const std::vector<UniqueFd> streams_;
+  const std::vector<int> fds_;  // theirs
   TcpSend send_;
   TcpRecv recv_;
-  bool watching_ = false;
 };
 
 Status prepare(int fd, const Options& options) {
@@ -148,9 +123,7 @@ Result<std::unique_ptr<Link>> make_link(std::vector<UniqueFd> streams, Options o
       return status.with_context(fmt::format("tcp link to rank {}", options.peer));
     }
   }
-  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.valid()) return Status::system("epoll_create1", errno);
-  return std::unique_ptr<Link>(std::make_unique<TcpLink>(std::move(streams), std::move(epoll), options));
+  return std::unique_ptr<Link>(std::make_unique<TcpLink>(std::move(streams), options));
 }
 
 }  // namespace tutti::internal::transport::tcp

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "memory/registration.h"
 #include "transport/plain.h"
@@ -24,7 +25,7 @@ class VerbsLink final : public PlainLink {
   RecvLane& recv() override { return recv_; }
   bool arm() override { return connection_->arm(); }
   void disarm() override { connection_->disarm(); }
-  [[nodiscard]] int wait_fd() const override { return connection_->wait_fd(); }
+  [[nodiscard]] std::span<const int> wait_fds() const override { return {&wait_fd_, 1}; }
   void begin_operation(MemoryUse /*use*/) override { registrations_.begin_operation(); }
   // Without queue pairs no device reads what was sent or writes what was advertised.
   void revoke() noexcept override { connection_->close(revoked_); }
@@ -34,6 +35,7 @@ class VerbsLink final : public PlainLink {
 
  private:
   std::unique_ptr<Connection> connection_;
+  const int wait_fd_;
   memory::RegistrationUser& registrations_;
   VerbsSend send_;
   VerbsRecv recv_;

@@ -32,9 +32,10 @@ class Waits final : public Task {
     passes.fetch_add(1);
     return ready_() ? Progress::kDone : Progress::kIdle;
   }
-  bool arm() override { return !ready_(); }
+  bool arm(const transport::EventSet&) override { return !ready_(); }
   void disarm() override {}
-  [[nodiscard]] int fd() const override { return wakeup_fd_.fd(); }
+  void leave(const transport::EventSet&) override {}
+  [[nodiscard]] int wakeup_fd() const override { return wakeup_fd_.fd(); }
   [[nodiscard]] bool takes_turns() const override { return false; }
   bool release() override {
     if (again.exchange(false)) return true;

@@ -3,10 +3,7 @@
 // layouts can be set by hand.
 #pragma once
 
-#include <sys/epoll.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -23,9 +20,9 @@
 #include "algorithms/catalog.h"
 #include "base/asymmetric_fence.h"
 #include "base/failure.h"
-#include "base/unique_fd.h"
 #include "executor/cpu_executor.h"
 #include "sim/network.h"
+#include "transport/event_set.h"
 #include "transport/shm/link.h"
 #include "transport/shm/private_memory.h"
 
@@ -152,7 +149,7 @@ class Rig {
       if (link == nullptr) {
         link = make_link(rank, peer);
         if (decorate) link = decorate(std::move(link), peer);
-        (void)made->waiter->add_link(*link);
+        made->waiter->add_link(*link);
       }
       return link.get();
     };
@@ -239,19 +236,16 @@ class Rig {
   }
 
   void sleep_until_something_comes(const std::vector<std::unique_ptr<Rank>>& all, int repeats) {
-    epoll_event event{};
-    event.events = EPOLLIN | EPOLLET;
     bool quiet = true;
     for (const bool again : {false, true}) {
       if (again) asymmetric_fence_heavy();
       for (const auto& rank : all) {
         if (rank->rounds == repeats) continue;
-        quiet = rank->waiter->arm() && quiet;
-        const int added = again ? 0 : ::epoll_ctl(sleep_.get(), EPOLL_CTL_ADD, rank->waiter->fd(), &event);
-        if (added != 0 && errno != EEXIST) throw std::runtime_error("epoll_ctl");
+        quiet = rank->waiter->arm(sleep_) && quiet;
+        if (!sleep_.add_wakeup(rank->waiter->wakeup_fd()).is_ok()) throw std::runtime_error("epoll_ctl");
       }
     }
-    if (quiet) (void)::epoll_wait(sleep_.get(), &event, 1, 50);
+    if (quiet) (void)sleep_.take(50);
     for (const auto& rank : all) {
       if (rank->rounds != repeats) rank->waiter->disarm();
     }
@@ -280,7 +274,8 @@ class Rig {
 
   int ranks_;
   std::vector<transport::WakeupFd> wakeup_fds_;
-  const UniqueFd sleep_{::epoll_create1(EPOLL_CLOEXEC)};  // of the thread that drives all ranks
+  const transport::EventSet sleep_ =
+      std::move(transport::EventSet::create().value());  // of the thread that drives all ranks
   std::unique_ptr<transport::sim::Network> sim_;
   LinkFactory factory_;
   std::mutex mutex_;

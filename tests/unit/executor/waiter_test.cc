@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -144,18 +145,20 @@ TEST_CASE("who drives an operation does not sleep before the operation counts as
   REQUIRE(wakeup_fd.is_ok());
   const FailureState failure;
   const auto waiter = make_waiter(wakeup_fd.value(), failure);
+  const auto set = transport::EventSet::create();
+  REQUIRE(set.is_ok());
   const NothingComes nothing;
   waiter->begin(nothing);
   for (int i = 0; i < 3; ++i) REQUIRE(waiter->look(now_ns()).is_ok());
   CHECK_FALSE(waiter->stalled());
-  CHECK_FALSE(waiter->arm());
+  CHECK_FALSE(waiter->arm(set.value()));
   REQUIRE(waiter->look(now_ns()).is_ok());
   CHECK(waiter->stalled());
-  CHECK_FALSE(waiter->arm());  // a lane may show more at the next look
+  CHECK_FALSE(waiter->arm(set.value()));  // a lane may show more at the next look
   for (int i = 0; i < 8; ++i) REQUIRE(waiter->look(now_ns()).is_ok());
-  CHECK(waiter->arm());
+  CHECK(waiter->arm(set.value()));
   waiter->progress();
-  CHECK_FALSE(waiter->arm());
+  CHECK_FALSE(waiter->arm(set.value()));
 }
 
 // A rank that runs steps in their order looks at other lanes then, for which a peer may wait.
@@ -268,7 +271,7 @@ class Left final : public transport::PlainLink {
   transport::RecvLane& recv() override { return recv_; }
   bool arm() override { return quiet; }
   void disarm() override {}
-  [[nodiscard]] int wait_fd() const override { return -1; }
+  [[nodiscard]] std::span<const int> wait_fds() const override { return {}; }
   bool quiet = false;  // nothing is on its way
 
  private:

@@ -1,18 +1,17 @@
 #include "conformance.h"
 
-#include <sys/epoll.h>
-
 #include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/unique_fd.h"
 #include "catch_compat.h"
 #include "sanitizers.h"
 #include "stream_check.h"
+#include "transport/event_set.h"
 
 namespace tutti::internal::transport::conformance {
 namespace {
@@ -35,21 +34,17 @@ bool eventually(F&& f) {
 // Where the rank of link a sleeps. Nobody reads a wakeup fd: each ring wakes once.
 class SleepOfA {
  public:
-  explicit SleepOfA(const Pair& pair) : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-    const int fd = pair.a->wait_fd();
-    epoll_event event{};
-    event.events = fd >= 0 ? EPOLLIN : EPOLLIN | EPOLLET;
-    REQUIRE(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd >= 0 ? fd : pair.wake_a, &event) == 0);
-    if (fd < 0) (void)wakes(0);  // rings of long ago
+  explicit SleepOfA(const Pair& pair) : set_(std::move(EventSet::create().value())) {
+    REQUIRE(set_.watch(*pair.a));
+    if (!pair.a->wait_fds().empty()) return;
+    REQUIRE(set_.add_wakeup(pair.wake_a).is_ok());
+    (void)wakes(0);  // rings of long ago
   }
   // Whether something wakes it so soon.
-  [[nodiscard]] bool wakes(int longest_ms) const {
-    epoll_event event{};
-    return ::epoll_wait(epoll_.get(), &event, 1, longest_ms) > 0;
-  }
+  [[nodiscard]] bool wakes(int longest_ms) const { return set_.take(longest_ms); }
 
  private:
-  UniqueFd epoll_;
+  EventSet set_;
 };
 
 // Sleeps as a rank does: looks, arms, looks again, polls. True once `look` is.
@@ -313,6 +308,7 @@ void check_idle(const Factory& factory) {
   int tries = 0;
   while (!pair.a->arm() && tries < 100) ++tries;
   CHECK(tries < 100);
+  (void)sleep.wakes(0);  // what the set has found when the link was added
   CHECK_FALSE(sleep.wakes(20));
   pair.a->disarm();
 }

@@ -14,7 +14,7 @@ struct Pair {
   std::shared_ptr<void> owner;  // whatever the links need to live
   std::unique_ptr<Link> a;
   std::unique_ptr<Link> b;
-  // What a's rank sleeps on if a->wait_fd() is -1.
+  // What a's rank sleeps on if a->wait_fds() is empty.
   int wake_a = -1;
 };
 

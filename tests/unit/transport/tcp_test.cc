@@ -1,5 +1,4 @@
 // The tcp transport: conformance over every kind of socket, and what only it can get wrong.
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 #include "conformance.h"
 #include "socket_pairs.h"
 #include "stream_check.h"
+#include "transport/event_set.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/link.h"
 
@@ -157,10 +157,12 @@ TEST_CASE("a reset connection names the peer and the cause") {
 TEST_CASE("the end of a connection wakes who sleeps, and names the peer") {
   auto [a, b] = conformance::connected(Family::kIpv4, 1);
   const auto link = link_over(std::move(a), 7);
-  while (!link->arm()) link->disarm();
+  auto set = EventSet::create();
+  REQUIRE(set.is_ok());
+  REQUIRE(set->watch(*link));
+  (void)set->take(0);
   b.clear();
-  pollfd slept{link->wait_fd(), POLLIN, 0};
-  CHECK(::poll(&slept, 1, 10'000) == 1);
+  CHECK(set->take(10'000));
   const Status status = failure_of(link->recv());
   CHECK(status.code() == Code::kRemoteError);
   CHECK(status.message().find("rank 7: tcp connection closed") != std::string::npos);
