@@ -247,13 +247,15 @@ void Stalls::tell_a_person(const Answer& answer) {
   const std::int64_t ms = answer.question.waited_ms;
   // A damaged message: nobody can have waited for longer than the communicator is there.
   if (ms > (now_ns() - made_ns_) / kMs + kMadeApartMs) return;
+  const std::string absent = describe_answer(answer);
+  // A refusal was the reason to ask, and its rank has called again since.
+  if (absent.empty() && ms < notice_ms_) return;
   {
     const std::uint64_t refusal = refusals_.standing(answer.question.sequence).last;
     const MutexLock lock(mutex_);
     if (!clock_.due(answer, now_ns() / kMs, refusal)) return;
   }
   const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);
-  const std::string absent = describe_answer(answer);
   log::warn(answer.question.what + " has waited " + waited +
             (absent.empty() ? ", though no rank is missing: " + answer.question.hint : ": " + absent));
 }
