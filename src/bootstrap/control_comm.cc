@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "bootstrap/rank_list.h"
@@ -23,7 +24,9 @@ ControlComm::ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vecto
 ControlComm::ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vector<int> members, CommId parent,
                          GivesUp gives_up)
     : tree_(std::move(tree)), id_(id), members_(std::move(members)), parent_(parent), gives_up_(std::move(gives_up)) {
-  for (std::size_t rank = 0; rank < members_.size(); ++rank) rank_of_[members_[rank]] = static_cast<int>(rank);
+  by_job_rank_.resize(members_.size());
+  std::iota(by_job_rank_.begin(), by_job_rank_.end(), 0);
+  std::sort(by_job_rank_.begin(), by_job_rank_.end(), [this](int a, int b) { return job_rank_of(a) < job_rank_of(b); });
   rank_ = rank_of(tree_->rank());
 }
 
@@ -44,8 +47,9 @@ Status ControlComm::enlist() {
 }
 
 int ControlComm::rank_of(int job_rank) const {
-  const auto found = rank_of_.find(job_rank);
-  return found == rank_of_.end() ? -1 : found->second;
+  const auto found = std::lower_bound(by_job_rank_.begin(), by_job_rank_.end(), job_rank,
+                                      [this](int rank, int wanted) { return job_rank_of(rank) < wanted; });
+  return found == by_job_rank_.end() || job_rank_of(*found) != job_rank ? -1 : *found;
 }
 
 // ---- From other threads -------------------------------------------------------------------------
@@ -83,7 +87,7 @@ Status ControlComm::watch(std::shared_ptr<FailureState> failure, Witness witness
   auto watching = std::make_shared<const Watching>(Watching{std::move(failure), std::move(witness)});
   const MutexLock lock(mutex_);
   watching_ = watching;
-  for (const Refusal& refusal : std::exchange(early_refusals_, {})) {
+  for (const auto& [rank, refusal] : std::exchange(early_refusals_, {})) {
     if (watching->witness.refused) watching->witness.refused(refusal);
   }
   if (!failure_.is_ok()) watching->failure->fail(failure_);

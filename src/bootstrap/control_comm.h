@@ -89,6 +89,7 @@ class ControlComm final : public ControlTree {
   // Nobody misses this rank here: it has sent its leave notice.
   [[nodiscard]] bool has_parted() const { return parted_; }
   [[nodiscard]] int rank_of(int job_rank) const;  // -1: no member
+  [[nodiscard]] int job_rank_of(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
 
  private:
   struct Watching {
@@ -136,7 +137,7 @@ class ControlComm final : public ControlTree {
   const std::vector<int> members_;  // job ranks, by rank
   const CommId parent_;             // the communicator that it is made of; 0 also of the first
   const GivesUp gives_up_;          // called during initialisation only
-  std::map<int, int> rank_of_;      // by job rank
+  std::vector<int> by_job_rank_;    // the ranks, in the order of their job ranks
   int rank_ = -1;
   bool enlisted_ = false;  // constant after enlist()
 
@@ -159,7 +160,7 @@ class ControlComm final : public ControlTree {
   ConditionVariable changed_;
   Commands commands_ TUTTI_GUARDED_BY(mutex_);
   std::shared_ptr<const Watching> watching_ TUTTI_GUARDED_BY(mutex_);  // null during initialisation
-  std::vector<Refusal> early_refusals_ TUTTI_GUARDED_BY(mutex_);       // heard before that
+  std::map<int, Refusal> early_refusals_ TUTTI_GUARDED_BY(mutex_);     // heard before that: the last of each rank
   Status failure_ TUTTI_GUARDED_BY(mutex_);                            // the first
   std::uint32_t next_round_ TUTTI_GUARDED_BY(mutex_) = 0;
   std::uint32_t rounds_told_ TUTTI_GUARDED_BY(mutex_) = 0;   // whose own parts are on their way
