@@ -62,6 +62,7 @@ Progress Communicator::QueueTask::step(std::int64_t now_ns) {
 bool Communicator::QueueTask::arm(const transport::EventSet& set) {
   switch (state_) {
     case State::kMoving: {
+      armed_in_ = &set;
       auto quiet = guarded_result([&]() -> Result<bool> { return comm_.waiter_->arm(set); });
       if (!quiet.is_ok()) trouble_ = quiet.status();
       return quiet.is_ok() && *quiet;
@@ -271,6 +272,11 @@ void Communicator::QueueTask::end_operation() {
   state_ = State::kBegin;
 }
 
+// Then another thread may wait for the links, and add some.
+void Communicator::QueueTask::leave_set() {
+  if (armed_in_ != nullptr) comm_.waiter_->leave(*std::exchange(armed_in_, nullptr));
+}
+
 void Communicator::QueueTask::end_item() {
   // Nobody else hears of it.
   if (item_.device != nullptr && !first_.is_ok() && !comm_.failure_->failed()) {
@@ -280,7 +286,9 @@ void Communicator::QueueTask::end_item() {
   const std::unique_ptr<DeviceRun> device = std::move(item_.device);
   item_ = {};
   state_ = State::kNext;
-  // Before the waiter is woken, so that it may run its next call by itself.
+  // Behind the last item the program runs its next call by itself.
+  if (comm_.pending_.load(std::memory_order_acquire) == 1) leave_set();
+  // Before the waiter is woken, so that it may.
   comm_.pending_.fetch_sub(1, std::memory_order_acq_rel);
   completion->complete(std::move(first_));
   if (device != nullptr) device->end();
@@ -294,6 +302,7 @@ void Communicator::QueueTask::end_item() {
 template <class Work>
 Status Communicator::QueueTask::leave_engine(Work work) {
   back_.store(false, std::memory_order_relaxed);
+  leave_set();
   state_ = State::kAway;
   return guarded([&] {
     return away_.start(

@@ -24,7 +24,6 @@ class Communicator::QueueTask final : public executor::Task {
   executor::Progress advance(std::int64_t now_ns) override;
   bool arm(const transport::EventSet& set) override;
   void disarm() override;
-  void leave(const transport::EventSet& set) override { comm_.waiter_->leave(set); }
   [[nodiscard]] int wakeup_fd() const override { return waits_for_peers() ? comm_.waiter_->wakeup_fd() : -1; }
   [[nodiscard]] bool takes_turns() const override { return waits_for_peers() && comm_.waiter_->takes_turns(); }
   bool release() override;
@@ -56,6 +55,7 @@ class Communicator::QueueTask final : public executor::Task {
   void go_on(Result<executor::Progress> progress);
   void end_operation();
   void end_item();
+  void leave_set();
   void note(Status status) {
     if (first_.is_ok()) first_ = std::move(status);
   }
@@ -93,6 +93,7 @@ class Communicator::QueueTask final : public executor::Task {
   std::unique_ptr<Plans::Making> making_;  // what it needs first
   Status trouble_;                         // met while the engine went to sleep, or by the thread that made connections
 
+  const transport::EventSet* armed_in_ = nullptr;  // where links may be that the operations waited for
   ServiceThread away_;
   std::atomic<bool> back_{false};  // away_ has done its work
 };

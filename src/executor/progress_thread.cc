@@ -111,7 +111,6 @@ bool ProgressThread::advance_all() {
     if (progress == Progress::kDone) {
       Task* const next = task->next_;
       watch(task, -1);
-      task->leave(set_);
       if (!task->release()) {
         *at = next;
         count_.fetch_sub(1, std::memory_order_relaxed);

@@ -278,9 +278,10 @@ void Waiter::sleep(std::int64_t now) {
   disarm();
   if (quiet) vain_spins_.woke(now_ns());
   // Something has come meanwhile: a yield would give a time slice away for nothing. But if that was of no use to this
-  // rank, or a transport is never quiet, others are let pass.
-  if (!quiet && (sleeps_ == 0 || disturbed_)) ::sched_yield();
-  disturbed_ = !quiet;
+  // rank, or a transport is never quiet, others are let pass. A new set reports what the links are ready for already:
+  // another thread that ran now might replace that set before it has served.
+  if (!quiet && !place.is_new() && (sleeps_ == 0 || disturbed_)) ::sched_yield();
+  disturbed_ = !quiet && !place.is_new();
   // Look at once for trouble and sleep again if nothing has come.
   idle_count_ = spins_ + kLooking - 1;
 }

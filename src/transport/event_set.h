@@ -1,7 +1,7 @@
 // An epoll set in which one thread sleeps until a peer acts: on the wakeup fds and the links' descriptors in it.
 //
 // The set watches each descriptor edge-triggered. It reports each event once, and keeps events that happen between two
-// sleeps. So nobody has to read a descriptor only to make it quiet.
+// sleeps. So the reader of a descriptor need not drain it.
 //
 // Threads: one at a time.
 #pragma once
@@ -25,8 +25,8 @@ class EventSet {
   // A wakeup fd, unless it is in the set.
   [[nodiscard]] Status add_wakeup(int fd) const;
   void remove_wakeup(int fd) const;
-  // From now on the set reports what happens on the link's descriptors. Events before this call count as one that
-  // happens now. False if the kernel is short of memory: the caller tries again.
+  // From now on the set reports what happens on the link's descriptors. What they are ready for when they are added is
+  // an event. False if the kernel is short of memory: the caller tries again.
   [[nodiscard]] bool watch(Link& link) const;
   // Nothing, unless the link was watched last in this set.
   void unwatch(Link& link) const;

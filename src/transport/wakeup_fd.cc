@@ -20,7 +20,7 @@ Result<WakeupFd> WakeupFd::create() {
   // Most ranks sleep in one thread: so that it can, whatever the program opens later.
   auto set = made.make_set();
   if (!set.is_ok()) return set.status();
-  made.give_back({std::move(*set), 0});
+  made.give_back({std::move(*set), 0, false});
   return made;
 }
 
@@ -49,9 +49,10 @@ WakeupFd::Place WakeupFd::take_place(std::uint64_t user) const {
       at = std::find_if(places.begin(), places.end(), [](const Place& place) { return place.user == 0; });
     }
     if (at != places.end()) {
+      const bool is_new = at->user != user;
       set = std::move(at->set);
       places.erase(at);
-      return {std::move(set), user};
+      return {std::move(set), user, is_new};
     }
     if (places.size() < kMostUnused) set = new_set();
     if (!set.valid() && !places.empty()) {
@@ -59,7 +60,7 @@ WakeupFd::Place WakeupFd::take_place(std::uint64_t user) const {
       set = new_set();
     }
   }
-  return {std::move(set), user};
+  return {std::move(set), user, true};
 }
 
 void WakeupFd::give_back(Place place) const {

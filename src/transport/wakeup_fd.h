@@ -36,13 +36,14 @@ class WakeupFd {
   struct Place {
     EventSet set;
     std::uint64_t user = 0;
+    bool is_new = false;  // to its user
   };
   struct State {
     UniqueFd fd;
     Mutex mutex;
     std::vector<Place> places TUTTI_GUARDED_BY(mutex);  // in which nobody sleeps, the one used last at the end
   };
-  static constexpr std::size_t kMostUnused = 4;  // then a user gets the place of another one
+  static constexpr std::size_t kMostUnused = 4;  // then a new set replaces that of another user
   explicit WakeupFd(UniqueFd fd) : state_(std::make_shared<State>()) { state_->fd = std::move(fd); }
   [[nodiscard]] Result<EventSet> make_set() const;
   [[nodiscard]] EventSet new_set() const;
@@ -51,7 +52,7 @@ class WakeupFd {
   std::shared_ptr<State> state_;
 };
 
-// Where one thread sleeps. There are as many as threads have slept at a time, and some for several users.
+// Where one thread sleeps. There are as many as threads have slept at a time, and a few that keep links of users.
 class SleepingPlace {
  public:
   // `user`: whose links the set may have already; 0: it waits for nothing but rings.
@@ -61,7 +62,9 @@ class SleepingPlace {
   ~SleepingPlace();
   // Null without a descriptor for it: then sleep() is short.
   [[nodiscard]] const EventSet* set() const { return place_.set.valid() ? &place_.set : nullptr; }
-  // Until the next event, or one that no sleep in this place has seen; not longer than that.
+  // Whether the set has none of the user's links yet.
+  [[nodiscard]] bool is_new() const { return place_.is_new; }
+  // Until the next event; an event since the last sleep in this set counts. At most `longest_ms`.
   void sleep(int longest_ms) const;
 
  private:

@@ -34,7 +34,6 @@ class Waits final : public Task {
   }
   bool arm(const transport::EventSet&) override { return !ready_(); }
   void disarm() override {}
-  void leave(const transport::EventSet&) override {}
   [[nodiscard]] int wakeup_fd() const override { return wakeup_fd_.fd(); }
   [[nodiscard]] bool takes_turns() const override { return false; }
   bool release() override {
