@@ -93,8 +93,8 @@ TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, 
  * may have failed. Returns when all members have theirs, or fails after the init timeout: tuttiTimeout names the ranks
  * that have not called it. Errors number ranks as the group does. tuttiCommAbort of `comm` ends the call, and so does a
  * tuttiCommRevoke of `comm` on any rank during the call: tuttiAborted on that rank and on the other members. If a member
- * has destroyed or aborted its `comm` without calling this, the others get tuttiRemoteError. tuttiCommDestroy of `comm`
- * waits for this call. An id serves one group; tuttiInvalidUsage if another communicator of this rank has it, or had it
+ * has destroyed its `comm` without calling this, the others get tuttiRemoteError; if it has aborted its `comm`, that or
+ * tuttiAborted. tuttiCommDestroy of `comm` waits for this call. An id serves one group; tuttiInvalidUsage if another communicator of this rank has it, or had it
  * lately. A rank that is refused for its config tells the others, which get tuttiRemoteError or
  * tuttiInvalidUsage with its reason; one that is refused for `ranks` or `id` (tuttiInvalidArgument) cannot tell.
  * *newcomm is written on success alone. */

@@ -23,7 +23,8 @@ typedef struct {
   unsigned int version;    /* TUTTI_VERSION_CODE as the caller was compiled */
   int timeout_ms;          /* TUTTI_TIMEOUT_MS: longest wait without progress in an operation, 1 or more */
   int init_timeout_ms;     /* TUTTI_INIT_TIMEOUT_MS: of the whole initialisation, 1 or more */
-  int wait_notice_ms;      /* TUTTI_WAIT_NOTICE_MS: after so long a wait is logged; 0: never */
+  int wait_notice_ms;      /* TUTTI_WAIT_NOTICE_MS: after so long a wait is logged, and one for a call that was refused
+                              fails; 0: never */
   int tcp_streams;         /* TUTTI_TCP_STREAMS: sockets per pair of ranks, 1 to 16 */
   int progress_threads;    /* TUTTI_PROGRESS_THREADS: that run queued operations, 1 to 64; the process has as many as
                               the communicator that asks for most */

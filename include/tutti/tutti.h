@@ -80,8 +80,9 @@
  *
  * Refused calls. The rank may call again with other arguments, and all go on as if nothing had happened. Until then the
  * other ranks may wait in the operation. They are told what the rank has refused, and why: rank 0 logs it within a
- * second. If that rank calls nothing of the communicator for the time of the wait notices (TUTTI_WAIT_NOTICE_MS, 10
- * seconds), the operations that wait for it fail with tuttiRemoteError, which has the reason. So do they at once if the
+ * second if a rank waits. If that rank calls nothing of the communicator for the time of the wait notices
+ * (TUTTI_WAIT_NOTICE_MS, 10 seconds), operations that have waited for it as long fail with tuttiRemoteError, which has
+ * the reason. So do they at once if the
  * rank leaves or dies; if it calls something else, that is tuttiMismatch. With notices off they wait for the timeout.
  *
  * Buffers after an error. They are the caller's again when the call (or the stream) has returned it: peers have stopped

@@ -142,7 +142,8 @@ void ControlComm::report_refusal(const Refusal& refusal, std::int64_t wait_ms) {
   const Deadline deadline = Deadline::after_ms(wait_ms);
   const MutexLock lock(mutex_);
   if (mute() || watching_ == nullptr) return;
-  commands_.refusal = refusal;
+  // Another thread may have brought a later one.
+  if (!commands_.refusal || is_before(commands_.refusal->serial, refusal.serial)) commands_.refusal = refusal;
   tree_->signal();
   while (is_before(refusal_told_, refusal.serial) && !mute() && !deadline.passed()) {
     changed_.wait_until(mutex_, deadline);
@@ -155,7 +156,7 @@ void ControlComm::send_refusal(Refusal refusal) {
   const std::string frame = pack_refusal(id_, refusal);
   if (!any_notice_) (void)on_refusal(std::move(refusal), frame, nullptr);
   const MutexLock lock(mutex_);
-  refusal_told_ = serial;
+  if (is_before(refusal_told_, serial)) refusal_told_ = serial;
   changed_.notify_all();
 }
 
@@ -173,7 +174,7 @@ bool ControlComm::on_refusal(Refusal refusal, const std::string& frame, const Ne
   {
     const MutexLock lock(mutex_);
     watching = watching_;
-    if (watching == nullptr) early_refusals_.push_back(refusal);
+    if (watching == nullptr) early_refusals_[refusal.rank] = refusal;
   }
   if (watching != nullptr && watching->witness.refused) watching->witness.refused(refusal);
   return true;

@@ -318,6 +318,7 @@ void InProcessTree::report_refusal(const Refusal& refusal, std::int64_t /*wait_m
   const MutexLock lock(control_->mutex);
   if (me().left || !me().failure) return;
   Refusal& own = me().refusal;
+  if (!is_before(own.serial, refusal.serial)) return;
   own = refusal;
   own.rank = rank_;
   for (InProcessControl::Rank& rank : control_->ranks) {

@@ -256,6 +256,7 @@ Status Communicator::capture_staged(std::shared_ptr<const Batch> batch, std::uin
 void Communicator::stream_has_come(const std::shared_ptr<const DevicePlan>& plan, bool once) {
   Status status = guarded([&]() -> Status {
     if (finalized_ || failure_->failed()) return refuse();
+    if (!once && goes_slowly_.load(std::memory_order_relaxed)) withdraw_refusal();  // a graph runs
     if (!plan->begin()) {
       return fail(
           name_of(plan->batch()),

@@ -32,6 +32,7 @@ void Refusals::tell(std::int64_t wait_ms) {
   {
     const MutexLock lock(mutex_);
     if (!stands() || std::exchange(told_, true)) return;
+    known_ = true;
     refusal = {membership_.rank, history_.sequence() + 1, ++serial_, why_};
   }
   heard(refusal);  // rank 0 logs its own as well
@@ -42,7 +43,8 @@ void Refusals::withdraw() {
   Refusal refusal;
   {
     const MutexLock lock(mutex_);
-    if (!stands_.exchange(false, std::memory_order_relaxed) || !std::exchange(told_, false)) return;
+    told_ = false;
+    if (!stands_.exchange(false, std::memory_order_relaxed) || !std::exchange(known_, false)) return;
     refusal = {membership_.rank, history_.sequence() + 1, ++serial_, ""};
   }
   heard(refusal);
@@ -72,9 +74,12 @@ Refusals::Standing Refusals::standing(std::uint32_t sequence, int peer) const {
   Standing result;
   std::size_t told = 0;
   const MutexLock lock(mutex_);
+  const auto own = heard_.find(membership_.rank);
   for (const auto& [rank, known] : heard_) {
     const bool concerned = peer >= 0 ? rank == peer : !is_before(sequence, known.refusal.sequence);
-    if (!known.stands || !concerned) continue;
+    const bool alike =
+        own != heard_.end() && rank != own->first && own->second.refusal.sequence == known.refusal.sequence;
+    if (!known.stands || !concerned || alike) continue;
     if (++told <= kMostTold) result.text += (result.text.empty() ? "" : "; ") + describe(known.refusal);
     result.since_ns = result.last == 0 ? known.since_ns : std::min(result.since_ns, known.since_ns);
     result.last = std::max(result.last, known.number);

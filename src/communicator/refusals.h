@@ -38,7 +38,8 @@ class Refusals {
   void heard(const Refusal& refusal) TUTTI_EXCLUDES(mutex_);
   [[nodiscard]] bool any() const { return any_.load(std::memory_order_relaxed); }
   // Those that stand and that a rank waits for: all that were refused before operation `sequence` or as that one; of
-  // `peer` alone, whatever it has refused, if that is not negative.
+  // `peer` alone, whatever it has refused, if that is not negative. Not what this rank has refused at the same number
+  // as well: the program has tried something, and goes on.
   struct Standing {
     std::string text;           // "rank 2 (host b, pid 77) refused its operation 17: reduce: root 9 is not a rank of 4"
     std::int64_t since_ns = 0;  // the oldest
@@ -65,7 +66,8 @@ class Refusals {
   std::atomic<bool> any_{false};
   mutable Mutex mutex_;
   std::string why_ TUTTI_GUARDED_BY(mutex_);
-  bool told_ TUTTI_GUARDED_BY(mutex_) = false;
+  bool told_ TUTTI_GUARDED_BY(mutex_) = false;   // of why_
+  bool known_ TUTTI_GUARDED_BY(mutex_) = false;  // others know of a refusal
   std::uint32_t serial_ TUTTI_GUARDED_BY(mutex_) = 0;
   std::uint64_t numbers_ TUTTI_GUARDED_BY(mutex_) = 0;
   std::map<int, Heard> heard_ TUTTI_GUARDED_BY(mutex_);  // the last of each rank that has refused anything

@@ -178,8 +178,7 @@ Refusals::Standing Stalls::awaited_refusals(const Awaited* awaited) const {
   return {};
 }
 
-// A program may catch the error and call again. So a refusal fails this wait only after the time behind which a person
-// is told of any wait.
+// A program may catch the error and call again. So a refusal fails this wait only after the notice time.
 Status Stalls::look_at_refusals(std::int64_t waited_ms, const Awaited* awaited) {
   if (waited_ms < kRefusedMs) return {};
   const Refusals::Standing refused = awaited_refusals(awaited);
