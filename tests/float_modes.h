@@ -1,8 +1,11 @@
 // The floating-point modes in which a program may run, for tests.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cfenv>
+#include <stdexcept>
+#include <string_view>
 
 #include "base/float_mode.h"
 #if defined(__x86_64__)
@@ -22,6 +25,12 @@ inline constexpr std::array kModes = {
     NamedMode{"flushes denormals", FE_TONEAREST, true}, NamedMode{"rounds up", FE_UPWARD, false},
     NamedMode{"rounds down", FE_DOWNWARD, false}, NamedMode{"rounds to zero and flushes", FE_TOWARDZERO, true},
     NamedMode{"traps exceptions", FE_TONEAREST, false, true}};
+
+inline const NamedMode& mode_named(std::string_view name) {
+  const auto* const mode =
+      std::find_if(kModes.begin(), kModes.end(), [&](const NamedMode& m) { return m.name == name; });
+  return mode != kModes.end() ? *mode : throw std::invalid_argument("no such mode");
+}
 
 // In the calling thread.
 inline void set_mode(const NamedMode& mode) {

@@ -125,7 +125,7 @@ void check_costs(RunJob run, const std::string& transports, int ranks_of_process
     const auto many = static_cast<std::int64_t>(kMany);
     if (std::abs(idle.descriptors - before.descriptors) > kRedialled) return Outcome{"descriptors of an idle one"};
     if (used.threads != before.threads || idle.threads != before.threads) return Outcome{"there are threads more"};
-    if (std::abs(after.descriptors - before.descriptors) > kRedialled + kSets)
+    if (std::abs(after.descriptors - before.descriptors) > kRedialled + kSets * ranks_of_process)
       return Outcome{"descriptors are left open"};
     // One link: none over shared memory, a socket over TCP. Short scratch buffers need none.
     const std::int64_t of_link = transports == "tcp" ? 1 : 0;
