@@ -26,8 +26,8 @@ class Task {
   virtual Progress advance(std::int64_t now_ns) = 0;
   // Before the thread sleeps in the set: from now on, what the task waits for is an event of the set, which has
   // wakeup_fd(), or calls Engine::wake(). False if something has happened already. May be called twice before disarm(),
-  // which comes after the sleep. Before anything else may wait for the same descriptors, the task takes from the set what
-  // it has added. The set outlives the task.
+  // which comes after the sleep. Before anything else may wait for the same descriptors, the task takes from the set
+  // what it has added. The set outlives the task.
   virtual bool arm(const transport::EventSet& set) = 0;
   virtual void disarm() = 0;
   // Tasks may share it. -1: no peer rings for what the task waits for at present.
