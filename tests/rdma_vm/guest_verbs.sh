@@ -28,8 +28,11 @@ splits_over() {
   local rank counts
   TUTTI_TRANSPORTS=verbs TUTTI_VERBS=$1 all_ranks "$3" "$rank_program" splits "$2"
   for ((rank = 0; rank < $3; ++rank)); do
-    counts=$(sort -u "$case_folder/job/descriptors.$rank" | paste -sd ' ')
-    [[ $counts == "$4" ]] || { echo "rank $rank: $counts descriptors for each communicator, not $4"; return 1; }
+    counts=$(sort -n "$case_folder/job/descriptors.$rank" | uniq -c | awk '{ print $1 " x " $2 }' | paste -sd ' ')
+    # Up to four keep the epoll set in which they slept last.
+    awk -v each="$4" '$1 == each + 1 { ++more; next } $1 != each { bad = 1 } END { exit bad || more > 4 }' \
+      "$case_folder/job/descriptors.$rank" ||
+      { echo "rank $rank: $counts descriptors for each communicator, not $4"; return 1; }
   done
 }
 
@@ -55,8 +58,8 @@ run_case 'programs of 4 ranks over two rails' 100 programs_over device=rxe0+rxe1
 run_case 'programs of 3 ranks over rxe0, no memory kept registered' 100 \
   programs_over device=rxe0,cache=off 100000 3 rxe0
 run_case 'programs of 3 ranks over siw0' 100 programs_over device=siw0 100000 3
-# Of each communicator: the epoll sets of its waiter and of its links, a channel per device, a socket per link; of three
-# ranks also the memory of its scratch.
-run_case 'splits of 2 ranks over rxe0' 100 splits_over device=rxe0 50000 2 4
-run_case 'splits of 3 ranks over two rails' 100 splits_over device=rxe0+rxe1,rails=2 50000 3 7
-run_case 'splits of 2 ranks over rxe0, no memory kept registered' 100 splits_over device=rxe0,cache=off 50000 2 4
+# Of each communicator: the epoll set of its links, a channel per device, a socket per link; of three ranks also the
+# memory of its scratch.
+run_case 'splits of 2 ranks over rxe0' 100 splits_over device=rxe0 50000 2 3
+run_case 'splits of 3 ranks over two rails' 100 splits_over device=rxe0+rxe1,rails=2 50000 3 6
+run_case 'splits of 2 ranks over rxe0, no memory kept registered' 100 splits_over device=rxe0,cache=off 50000 2 3
