@@ -26,7 +26,7 @@ class Stream {
   void synchronize() { check(tuttiStreamSynchronize(stream_.get())); }
   // Whether all that was queued is complete; throws as synchronize(), and does not block.
   [[nodiscard]] bool query() const { return detail::completed(tuttiStreamQuery(stream_.get())); }
-  // What is queued from now on waits for what the event stands for.
+  // What is queued after this call waits for what the event stands for.
   void wait(const Event& event);
   // Calls function() once, behind all that was queued (tuttiLaunchHostFunc), and frees it in the same thread.
   void launch(std::function<void()> function) {

@@ -52,7 +52,7 @@ TUTTI_EXPORT tuttiResult_t tuttiEventCreate(tuttiEvent_t *event);
  * and no longer for what it was recorded for before: an event may be recorded any number of times, on any stream. A thread
  * that waits for what it stood for before goes on waiting for that. `stream` must not be NULL. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream);
-/* What is queued on the stream from now on waits for all that the event stands for now, and so does the stream as a
+/* What is queued on the stream after this call waits for all that the event stands for now, and so does the stream as a
  * whole (tuttiStreamSynchronize, tuttiStreamQuery, events recorded on it). An error of the event is one of the stream,
  * too. No effect if the event was never recorded, or on this stream. `stream` must not be NULL. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event);

@@ -73,7 +73,7 @@
  * error, has the text of that one; with a communicator it has what has failed that, whatever was refused since. A call
  * that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing ("Refused calls"
  * below). After any other error the communicator is failed: every later operation returns the same error, and it can
- * only be destroyed or aborted. No call waits for ever: a peer that dies ends every wait with tuttiRemoteError within a
+ * only be destroyed or aborted. Every call ends: a peer that dies ends every wait with tuttiRemoteError within a
  * second (where no rank has destroyed its communicator before), and the communicator's timeout ends the rest with
  * tuttiTimeout. Only a function of tuttiLaunchHostFunc takes as long as it likes, and what is behind it in its stream
  * with it.

@@ -11,7 +11,7 @@
 namespace tutti::internal {
 namespace {
 
-// So that what is told of several fits the messages of the control tree.
+// Bounds of a reason, and of the reasons in one text: messages of the control tree have a maximum length.
 constexpr std::size_t kMostBytes = 1000;
 constexpr std::size_t kMostTold = 3;
 

@@ -27,7 +27,7 @@ class Stream {
   // Adds an operation that waits for `before`, which was the last one; what has come behind that meanwhile stays in the
   // stream beside it. `before` may be null.
   void append_behind(const std::shared_ptr<Completion>& before, const std::shared_ptr<Completion>& completion);
-  // What is appended from now on waits for the event as well, and so does who waits for the stream.
+  // What is appended after this call waits for the event as well, and so does who waits for the stream.
   void wait_for(const Mark& event);
   // Waits for all; returns the first error of what was appended since the last call.
   Status synchronize();

@@ -143,13 +143,18 @@ std::string share_id(tuttiComm_t comm, int rank, std::uint64_t* id) {
   return tuttiBroadcast(id, id, 1, tuttiUint64, 0, comm, nullptr) == tuttiSuccess ? "" : tuttiGetLastError(comm);
 }
 
+// A communicator of all, and an id for a group of it.
+std::string split_and_share_id(tuttiComm_t world, int rank, tuttiComm_t* comm, std::uint64_t* id) {
+  if (tuttiCommSplit(world, 0, rank, comm, nullptr) != tuttiSuccess) return tuttiGetLastError(world);
+  return share_id(*comm, rank, id);
+}
+
 // Ranks 0 and 1 make a group of all three, for which rank 2 does not come. Then rank 0 ends the communicator.
 void require_end(const std::vector<Way>& ways, tuttiResult_t (*end)(tuttiComm_t)) {
   require_on(ways, 3, [end](tuttiComm_t world, int rank, int) {
     tuttiComm_t comm = nullptr;
     std::uint64_t id = 0;
-    if (tuttiCommSplit(world, 0, rank, &comm, nullptr) != tuttiSuccess) return Outcome{tuttiGetLastError(world)};
-    std::string wrong = share_id(comm, rank, &id);
+    std::string wrong = split_and_share_id(world, rank, &comm, &id);
     if (!wrong.empty()) return Outcome{wrong};
     if (rank == 2) {
       for (int i = 0; i < 2 && wrong.empty(); ++i)
@@ -191,8 +196,7 @@ void require_leave(const std::vector<Way>& ways, tuttiResult_t (*leave)(tuttiCom
   require_on(ways, 3, [leave, before](tuttiComm_t world, int rank, int) {
     tuttiComm_t comm = nullptr;
     std::uint64_t id = 0;
-    if (tuttiCommSplit(world, 0, rank, &comm, nullptr) != tuttiSuccess) return Outcome{tuttiGetLastError(world)};
-    std::string wrong = share_id(comm, rank, &id);
+    std::string wrong = split_and_share_id(world, rank, &comm, &id);
     if (!wrong.empty()) return Outcome{wrong};
     if (rank == 2) {
       if (!before) std::this_thread::sleep_for(std::chrono::milliseconds(200));

@@ -116,7 +116,7 @@ class Stream:
         return True
 
     def wait_event(self, event: Event) -> None:
-        """What is queued from now on waits for all that the event stands for now."""
+        """What is queued after this call waits for all that the event stands for now."""
         check(lib.tuttiStreamWaitEvent(self.handle, event.handle))
 
     def destroy(self) -> None:
