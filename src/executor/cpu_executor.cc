@@ -191,7 +191,7 @@ void CpuExecutor::short_steps(const Operation& op, std::vector<ShortStep>* steps
 std::size_t CpuExecutor::run_short_in_default_mode(const Operation& op, const transport::Fingerprint& fingerprint,
                                                    std::span<const ShortStep> steps) {
   const InFloatMode mode;
-  return run_short_here(op, fingerprint, steps);
+  return run_short(op, fingerprint, steps);
 }
 
 // Takes the operation over into the state that it would have here had it run by lanes: all steps before `index` are

@@ -163,9 +163,6 @@ class CpuExecutor final : private Waiting {
   template <Waits waits>
   [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, const Offsets& at,
                                          std::size_t bytes, std::size_t* sent);
-  // run_short() in the thread's floating-point mode, which is the default one.
-  [[gnu::always_inline]] std::size_t run_short_here(const Operation& op, const transport::Fingerprint& fingerprint,
-                                                    std::span<const ShortStep> steps);
   std::size_t run_short_in_default_mode(const Operation& op, const transport::Fingerprint& fingerprint,
                                         std::span<const ShortStep> steps);
   // What comes within so many looks, as a short message, without a call. False if it does not, or is anything else.
@@ -304,20 +301,15 @@ inline bool CpuExecutor::receive_short(transport::RecvLane& lane, const transpor
 
 inline std::size_t CpuExecutor::run_short(const Operation& op, const transport::Fingerprint& fingerprint,
                                           std::span<const ShortStep> steps) {
-  // Here and not behind the message that is waited for, where the look would take 5 ns.
-  if (!FloatMode::current().is_default()) [[unlikely]]
-    return run_short_in_default_mode(op, fingerprint, steps);
-  return run_short_here(op, fingerprint, steps);
-}
-
-inline std::size_t CpuExecutor::run_short_here(const Operation& op, const transport::Fingerprint& fingerprint,
-                                               std::span<const ShortStep> steps) {
   std::size_t done = 0;
   for (const ShortStep& s : steps) {
     if (s.send != nullptr) {
       if (!s.send->push_short(fingerprint, *s.source + s.at.source, s.bytes)) [[unlikely]]
         return done;
     } else if (s.recv != nullptr) {
+      // Here, where the peers' messages are on their way, and not behind the wait for one: there it would take 5 ns.
+      if (s.combines && !FloatMode::current().is_default()) [[unlikely]]
+        return done + run_short_in_default_mode(op, fingerprint, steps.subspan(done));
       const auto store = [&](const std::byte* data) {
         std::byte* const target = const_cast<std::byte*>(*s.target) + s.at.target;
         if (!s.combines) {
