@@ -35,8 +35,8 @@ using namespace tutti::internal::test;  // NOLINT: this program is a test
 constexpr int kSplits = 4;
 constexpr int kSharedRounds = 10;
 constexpr std::size_t kSharedFloats = 50'000;
-constexpr std::uint32_t kPrograms = 40;
-constexpr std::uint32_t kLongPrograms = 4;
+constexpr std::uint32_t kPrograms = 20;
+constexpr std::uint32_t kLongPrograms = 2;
 constexpr int kRoundsBeforeReady = 3;
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 constexpr int kSameLooks = 10;

@@ -27,7 +27,7 @@ constexpr std::size_t kMessages = 24;
 // Of messages to come, where they will be.
 constexpr std::size_t kBuffers = 8;
 constexpr int kExchanges = 1000;
-constexpr int kRounds = 7;
+constexpr int kRounds = 3;
 constexpr Fingerprint kFingerprint{1, 2, 3};
 // Waits as an operation does: looks for a while, then lets others run, to whom soft devices belong, then sleeps until
 // something completes.
