@@ -1,4 +1,6 @@
 // Calls that the function of an operator makes: every one of them is refused and changes nothing.
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <map>

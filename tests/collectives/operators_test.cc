@@ -1,4 +1,5 @@
 // Operators that are functions of the program's, against naive models.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>

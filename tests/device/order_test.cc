@@ -1,6 +1,8 @@
 // Operations on device memory keep the order of their streams, and end whatever happens.
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <utility>
 

@@ -1,6 +1,7 @@
 // Processes that are killed while the others are inside an operation.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>

@@ -1,4 +1,5 @@
 // A call that one rank refuses for its arguments: the others are told, and fail only if the rank does not call again.
+#include <atomic>
 #include <functional>
 
 #include "collectives/suites.h"

@@ -42,6 +42,35 @@ PART_OF = {
     "reduction/logic.cc": "reduction/targets.h",
     "transport/verbs/absent.cc": "transport/verbs/rdma_context.h",
 }
+# What needs which header. A precompiled header hides it from the compiler if a source includes it nowhere.
+NEEDS = {
+    "fmt/core.h": r"fmt::format\b",
+    "algorithm": r"std::(?:sort|stable_sort|find|find_if|any_of|all_of|none_of|count_if|fill|fill_n|copy|copy_n|min|max|clamp"
+                 r"|min_element|max_element|reverse|rotate|unique|lower_bound|upper_bound|equal|transform|replace)\b",
+    "array": r"std::array\b",
+    "atomic": r"std::(?:atomic|memory_order)\w*",
+    "chrono": r"std::chrono\b",
+    "condition_variable": r"std::condition_variable\b",
+    "cstring": r"std::(?:mem(?:cpy|set|cmp|move|chr)|str(?:len|cmp|ncmp|error|chr|str))\b",
+    "filesystem": r"std::filesystem\b",
+    "fstream": r"std::[io]?fstream\b",
+    "functional": r"std::(?:function|hash|less|greater|plus|multiplies|reference_wrapper)\b",
+    "map": r"std::(?:multi)?map\b",
+    "memory": r"std::(?:unique_ptr|shared_ptr|weak_ptr|make_unique|make_shared|enable_shared_from_this|addressof)\b",
+    "mutex": r"std::(?:mutex|lock_guard|unique_lock|scoped_lock|once_flag|call_once)\b",
+    "numeric": r"std::(?:accumulate|iota|gcd|lcm|partial_sum|inclusive_scan|exclusive_scan)\b",
+    "optional": r"std::(?:optional|nullopt|make_optional)\b",
+    "random": r"std::(?:mt19937\w*|uniform_\w+_distribution|minstd_rand|random_device)\b",
+    "set": r"std::(?:multi)?set\b",
+    "span": r"std::(?:span|as_bytes|as_writable_bytes)\b",
+    "sstream": r"std::[io]?stringstream\b",
+    "string": r"std::(?:string|to_string|stoi|stol|stoul|stoll|stoull|stod|getline)\b",
+    "thread": r"std::(?:thread|this_thread|jthread)\b",
+    "unordered_map": r"std::unordered_(?:multi)?map\b",
+    "variant": r"std::(?:variant|visit|monostate|holds_alternative|get_if)\b",
+    "vector": r"std::vector\b",
+}
+NEEDS = {header: re.compile(r"\b" + use) for header, use in NEEDS.items()}
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|place" + "holder", re.IGNORECASE)
@@ -147,6 +176,31 @@ def check_headers(files):
             report(path, 1, f"includes no header that it is a part of ({PART_OF.get(name, stem + '.h')})")
 
 
+def check_needs(files):
+    """Each file includes what it uses of NEEDS, itself or by way of other files of the project."""
+    texts = {path: path.read_text() for path in files if path.suffix in CODE}
+    folders = [ROOT / name for name in ("", "src", "tests", "include", "tools", "perf", "bindings/mpi/src")]
+    reached = {}
+
+    def reach(path):
+        if path not in reached:
+            found = reached[path] = set()
+            for name in re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', texts[path], re.MULTILINE):
+                beside = [(folder / name).resolve() for folder in [path.parent, *folders]]
+                other = next((other for other in beside if other in texts), None)
+                found |= {name} if other is None else reach(other)
+        return reached[path]
+
+    for path, text in texts.items():
+        if path.suffix not in {".cc", ".h"} or path.relative_to(ROOT).parts[:2] == ("bindings", "torch"):
+            continue
+        code = re.sub(r'//[^\n]*|"(?:\\.|[^"\\\n])*"', "", text)
+        for header, use in NEEDS.items():
+            used = use.search(code)
+            if used and header not in reach(path):
+                report(path, text.count("\n", 0, text.find(used[0])) + 1, f"{used[0]} needs <{header}>")
+
+
 def check_environment(path, lines):
     if path == ROOT / "src/base/config.cc":
         return
@@ -250,6 +304,7 @@ def main():
         if path.suffix in (".cc", ".c") and top in ("src", "tests", "perf", "tools") and not by_torch:
             check_built(path, build_files)
     check_headers(files)
+    check_needs(files)
     print("\n".join(findings))
     print(f"{len(files)} files, {len(findings)} findings")
     return 1 if findings else 0

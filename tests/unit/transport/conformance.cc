@@ -1,5 +1,6 @@
 #include "conformance.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>

@@ -1,6 +1,7 @@
 // The tcp transport: conformance over every kind of socket, and what only it can get wrong.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
