@@ -145,7 +145,7 @@ class Communicator {
     if constexpr (has_data_type<T>) {
       return data_type_of<T>;
     } else {
-      require(opaque_ != nullptr, "there is no communicator");
+      require(opaque_ != nullptr, "the Communicator is empty or moved from");
       return opaque_->type_of(sizeof(T), get());
     }
   }
@@ -257,7 +257,7 @@ class Communicator {
   template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
   void all_reduce(const Send& send, Recv&& recv, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
     detail::check_elements<Send, Recv>();
-    require(detail::count(send) == detail::count(recv), "all_reduce: the ranges differ in size");
+    require_elements("all_reduce: recv", detail::count(recv), detail::count(send));
     all_reduce(detail::read(send), detail::written(recv), detail::count(recv), op, stream);
   }
   // In place.
@@ -274,39 +274,35 @@ class Communicator {
   template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
   void reduce(const Send& send, Recv&& recv, int root, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
     detail::check_elements<Send, Recv>();
-    require(rank() != root || detail::count(send) == detail::count(recv),
-            "reduce: the ranges differ in size on the root");
+    if (rank() == root) require_elements("reduce: recv", detail::count(recv), detail::count(send));
     reduce(detail::read(send), detail::written(recv), detail::count(send), root, op, stream);
   }
   // `recv` has room for `send` of each rank.
   template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
   void all_gather(const Send& send, Recv&& recv, Stream* stream = nullptr) {
     detail::check_elements<Send, Recv>();
-    require(detail::count(send) * ranks() == detail::count(recv), "all_gather: recv must hold all ranks' send");
+    require_elements("all_gather: recv", detail::count(recv), detail::count(send) * ranks());
     all_gather(detail::read(send), detail::written(recv), detail::count(send), stream);
   }
   // `send` has a block of the size of `recv` for each rank.
   template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
   void reduce_scatter(const Send& send, Recv&& recv, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
     detail::check_elements<Send, Recv>();
-    require(detail::count(recv) * ranks() == detail::count(send),
-            "reduce_scatter: send must hold a block of recv's size for every rank");
+    require_elements("reduce_scatter: send", detail::count(send), detail::count(recv) * ranks());
     reduce_scatter(detail::read(send), detail::written(recv), detail::count(recv), op, stream);
   }
   // On the root `recv` has room for `send` of each rank; on the other ranks it is ignored.
   template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
   void gather(const Send& send, Recv&& recv, int root, Stream* stream = nullptr) {
     detail::check_elements<Send, Recv>();
-    require(rank() != root || detail::count(send) * ranks() == detail::count(recv),
-            "gather: recv must hold all ranks' send on the root");
+    if (rank() == root) require_elements("gather: recv", detail::count(recv), detail::count(send) * ranks());
     gather(detail::read(send), detail::written(recv), detail::count(send), root, stream);
   }
   // On the root `send` has a block of the size of `recv` for each rank; on the other ranks it is ignored.
   template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
   void scatter(const Send& send, Recv&& recv, int root, Stream* stream = nullptr) {
     detail::check_elements<Send, Recv>();
-    require(rank() != root || detail::count(recv) * ranks() == detail::count(send),
-            "scatter: send must hold a block of recv's size for every rank on the root");
+    if (rank() == root) require_elements("scatter: send", detail::count(send), detail::count(recv) * ranks());
     scatter(detail::read(send), detail::written(recv), detail::count(recv), root, stream);
   }
   // Both are of one size and have a block for each rank.
@@ -314,22 +310,22 @@ class Communicator {
   void all_to_all(const Send& send, Recv&& recv, Stream* stream = nullptr) {
     detail::check_elements<Send, Recv>();
     const std::size_t count = detail::count(recv) / ranks();
-    require(detail::count(send) == detail::count(recv) && count * ranks() == detail::count(recv),
-            "all_to_all: the ranges must hold equal blocks for every rank");
+    require_elements("all_to_all: recv", detail::count(recv), count * ranks());
+    require_elements("all_to_all: send", detail::count(send), count * ranks());
     all_to_all(detail::read(send), detail::written(recv), count, stream);
   }
   // The ranges are of one size.
   template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
   void scan(const Send& send, Recv&& recv, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
     detail::check_elements<Send, Recv>();
-    require(detail::count(send) == detail::count(recv), "scan: the ranges differ in size");
+    require_elements("scan: recv", detail::count(recv), detail::count(send));
     scan(detail::read(send), detail::written(recv), detail::count(recv), op, stream);
   }
   // The ranges are of one size; on rank 0 `recv` is ignored.
   template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
   void exscan(const Send& send, Recv&& recv, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
     detail::check_elements<Send, Recv>();
-    require(rank() == 0 || detail::count(send) == detail::count(recv), "exscan: the ranges differ in size");
+    if (rank() != 0) require_elements("exscan: recv", detail::count(recv), detail::count(send));
     exscan(detail::read(send), detail::written(recv), detail::count(send), op, stream);
   }
   // Blocks of different counts that lie one behind the other: counts are ranges of std::size_t with an entry for each
@@ -338,8 +334,7 @@ class Communicator {
   void all_gather_v(const Send& send, Recv&& recv, const Counts& recv_counts, Stream* stream = nullptr) {
     detail::check_elements<Send, Recv>();
     require_counts(recv_counts, detail::count(recv), "all_gather_v: recv_counts must add up to recv's size");
-    require(counts_of(recv_counts)[rank()] == detail::count(send),
-            "all_gather_v: recv_counts has another size for send");
+    require_elements("all_gather_v: send", detail::count(send), counts_of(recv_counts)[rank()]);
     all_gather_v(detail::read(send), detail::count(send), detail::written(recv), counts_of(recv_counts), nullptr,
                  stream);
   }
@@ -349,8 +344,7 @@ class Communicator {
                         Stream* stream = nullptr) {
     detail::check_elements<Send, Recv>();
     require_counts(recv_counts, detail::count(send), "reduce_scatter_v: recv_counts must add up to send's size");
-    require(counts_of(recv_counts)[rank()] == detail::count(recv),
-            "reduce_scatter_v: recv_counts has another size for recv");
+    require_elements("reduce_scatter_v: recv", detail::count(recv), counts_of(recv_counts)[rank()]);
     reduce_scatter_v(detail::read(send), detail::written(recv), counts_of(recv_counts), op, stream);
   }
   // A block of `send` goes to each rank, and one of `recv` comes from each.
@@ -370,7 +364,7 @@ class Communicator {
     detail::check_elements<Send, Recv>();
     if (rank() == root) {
       require_counts(recv_counts, detail::count(recv), "gather_v: recv_counts must add up to recv's size on the root");
-      require(counts_of(recv_counts)[root] == detail::count(send), "gather_v: recv_counts has another size for send");
+      require_elements("gather_v: send", detail::count(send), counts_of(recv_counts)[root]);
     }
     gather_v(detail::read(send), detail::count(send), detail::written(recv), counts_of(recv_counts), nullptr, root,
              stream);
@@ -381,7 +375,7 @@ class Communicator {
     detail::check_elements<Send, Recv>();
     if (rank() == root) {
       require_counts(send_counts, detail::count(send), "scatter_v: send_counts must add up to send's size on the root");
-      require(counts_of(send_counts)[root] == detail::count(recv), "scatter_v: send_counts has another size for recv");
+      require_elements("scatter_v: recv", detail::count(recv), counts_of(send_counts)[root]);
     }
     scatter_v(detail::read(send), counts_of(send_counts), nullptr, detail::written(recv), detail::count(recv), root,
               stream);
@@ -402,6 +396,11 @@ class Communicator {
   static void require(bool condition, const char* what) {
     if (!condition) throw Error(tuttiInvalidArgument, what);
   }
+  static void require_elements(const char* range, std::size_t has, std::size_t wanted) {
+    if (has == wanted) return;
+    throw Error(tuttiInvalidArgument,
+                std::string(range) + ": " + std::to_string(has) + " elements, and must be " + std::to_string(wanted));
+  }
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   template <class Counts>
   static const std::size_t* counts_of(const Counts& counts) {
@@ -410,7 +409,7 @@ class Communicator {
   }
   template <class Counts>
   void require_counts(const Counts& counts, std::size_t sum, const char* what) const {
-    require(detail::count(counts) == ranks(), "counts must have an entry for every rank");
+    require_elements("the counts", detail::count(counts), ranks());
     const std::size_t* const first = counts_of(counts);
     require(std::accumulate(first, first + ranks(), std::size_t{0}) == sum, what);
   }

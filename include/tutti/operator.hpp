@@ -50,7 +50,8 @@ class Operator {
   template <class T, class F>
   static void call(const void* in, void* inout, std::size_t count, tuttiDataType_t datatype, void* context) {
     const auto& [function, expected] = *static_cast<const std::pair<const F, tuttiDataType_t>*>(context);
-    if (datatype != expected) throw Error(tuttiInvalidArgument, "the operator is for another datatype");
+    if (datatype != expected)
+      throw Error(tuttiInvalidArgument, "the operator was made for elements of another datatype than the call's");
     for (std::size_t i = 0; i < count; ++i) {
       T earlier;
       T later;

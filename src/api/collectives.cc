@@ -56,6 +56,18 @@ bool overlap_allowed(const Call& call, std::size_t block, int rank) {
   return recv - send == static_cast<std::uintptr_t>(in_place_offset(call.collective, block, rank));
 }
 
+Status refuse_overlap(const Call& call, std::size_t block, int rank) {
+  const auto send = reinterpret_cast<std::uintptr_t>(call.send);
+  const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
+  const std::ptrdiff_t in_place = in_place_offset(call.collective, block, rank);
+  const std::string_view form = gives_own_block(call.collective)  ? " (sendbuff = recvbuff + rank * count)"
+                                : gets_own_block(call.collective) ? " (recvbuff = sendbuff + rank * count)"
+                                                                  : " (recvbuff = sendbuff)";
+  return Status::invalid_argument(
+      fmt::format("sendbuff and recvbuff overlap: recvbuff - sendbuff is {} bytes, and in place it must be {}{}",
+                  static_cast<std::ptrdiff_t>(recv - send), in_place, form));
+}
+
 // Of a call with plain elements: whether both buffers are there, and either one vector or as far apart as `bytes`.
 bool one_or_apart(const Call& call, std::size_t bytes) {
   const auto send = reinterpret_cast<std::uintptr_t>(call.send);
@@ -99,10 +111,7 @@ Status check_buffers(const Call& call, int ranks, int rank) {
   const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
   // An ignored buffer may be anywhere.
   const bool overlap = e.send != 0 && e.recv != 0 && send < recv + e.recv && recv < send + e.send;
-  if (overlap && !overlap_allowed(call, block, rank)) {
-    return Status::invalid_argument("sendbuff and recvbuff overlap, but not as an in-place call does");
-  }
-  return {};
+  return overlap && !overlap_allowed(call, block, rank) ? refuse_overlap(call, block, rank) : Status();
 }
 
 Status check(const Call& call, const Communicator& comm) {

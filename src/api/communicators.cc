@@ -23,7 +23,8 @@ namespace {
 
 Status check_rank(tuttiComm_t* comm, int nranks, int rank) {
   if (comm == nullptr) return Status::invalid_argument("comm is NULL");
-  if (nranks < 1 || rank < 0 || rank >= nranks) {
+  if (nranks < 1) return Status::invalid_argument(fmt::format("nranks is {}, and must be at least 1", nranks));
+  if (rank < 0 || rank >= nranks) {
     return Status::invalid_argument(
         fmt::format("rank {} of {}: ranks are numbered from 0 to nranks - 1", rank, nranks));
   }
@@ -240,6 +241,8 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
     if (HostFunctions::runs_here()) return report_refused(HostFunctions::waits_here(), comm);
     const Operating operating(number_of(comm));
     if (!operating.status().is_ok()) return report_refused(operating.status(), comm);
+    if (const Status open = check_no_group(number_of(comm)); !open.is_ok())
+      return report_refused(open.with_context("tuttiCommFinalize"), comm);
     const Status finalized = operating->finalize();
     if (!finalized.is_ok()) operating->set_told();
     return report(finalized);

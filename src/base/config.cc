@@ -20,8 +20,7 @@ namespace {
 
 constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 
-constexpr std::string_view kPrefix = "TUTTI_";                                           // of all that are tutti's
-constexpr std::array<std::string_view, 4> kLevels = {"error", "warn", "info", "debug"};  // of TUTTI_LOG: base/log.cc
+constexpr std::string_view kPrefix = "TUTTI_";  // of all that are tutti's
 
 constexpr std::array<std::string_view, 5> kLauncherNames = {"plain", "pmix", "pmi1", "torchrun", "slurm"};
 
@@ -184,15 +183,15 @@ std::vector<std::string> unknown_variables() {
                                  each.meant.empty() ? "" : fmt::format("; is {} meant?", each.meant)));
   }
   const auto level = environment_variable("TUTTI_LOG");
-  if (level && std::find(kLevels.begin(), kLevels.end(), *level) == kLevels.end()) {
-    result.push_back(fmt::format("TUTTI_LOG=\"{}\" is none of error, warn, info and debug; warn is used", *level));
+  if (level && !log::level_named(*level)) {
+    result.push_back(fmt::format("TUTTI_LOG=\"{}\" is not error, warn, info or debug; warn is used", *level));
   }
   return result;
 }
 
 Status check_variable(std::string_view variable, const std::string& value) {
-  if (variable == "TUTTI_LOG" && std::find(kLevels.begin(), kLevels.end(), value) == kLevels.end()) {
-    return Status::invalid_usage(fmt::format("TUTTI_LOG=\"{}\" is none of error, warn, info and debug", value));
+  if (variable == "TUTTI_LOG" && !log::level_named(value)) {
+    return Status::invalid_usage(fmt::format("TUTTI_LOG=\"{}\" is not error, warn, info or debug", value));
   }
   const auto* const entry =
       std::find_if(kSettings.begin(), kSettings.end(), [&](const SettingEntry& e) { return e.variable == variable; });

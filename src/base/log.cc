@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cctype>
 #include <chrono>
 #include <climits>
 #include <cstdint>
@@ -18,13 +20,11 @@
 namespace tutti::internal::log {
 namespace {
 
+constexpr std::array<std::string_view, 4> kLevels = {"error", "warn", "info", "debug"};  // by the values of Level
+
 Level level_from_environment() {
   const auto text = environment_variable("TUTTI_LOG");
-  if (!text) return Level::kWarn;
-  if (*text == "error") return Level::kError;
-  if (*text == "info") return Level::kInfo;
-  if (*text == "debug") return Level::kDebug;
-  return Level::kWarn;
+  return text ? level_named(*text).value_or(Level::kWarn) : Level::kWarn;
 }
 
 // What this process's lines say of its ranks. Those before it stay: a line may be about to use them.
@@ -95,6 +95,15 @@ bool add_rank(std::uint64_t job, int rank) {
 }
 
 // No guarded static: a forked child would wait for the thread that has been reading it.
+std::optional<Level> level_named(std::string_view name) {
+  for (std::size_t i = 0; i < kLevels.size(); ++i) {
+    const bool same = std::equal(name.begin(), name.end(), kLevels[i].begin(), kLevels[i].end(),
+                                 [](unsigned char a, unsigned char b) { return std::tolower(a) == b; });
+    if (same) return static_cast<Level>(i);
+  }
+  return std::nullopt;
+}
+
 bool enabled(Level level) {
   static std::atomic<int> most{-1};
   int value = most.load(std::memory_order_relaxed);

@@ -4,12 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace tutti::internal::log {
 
 enum class Level : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
 
+// A value of TUTTI_LOG, in any case (NCCL's are in upper case). None: it is no level.
+[[nodiscard]] std::optional<Level> level_named(std::string_view name);
 [[nodiscard]] bool enabled(Level level);
 // One line, written with one system call. Any thread.
 void write(Level level, const std::string& line);

@@ -81,9 +81,17 @@ std::string_view probably_meant(std::string_view name) {
   const auto* const alias =
       std::find_if(kAliases.begin(), kAliases.end(), [&](const Alias& each) { return each.name == name; });
   if (alias != kAliases.end()) return alias->meant;
+  // Of the short names behind the prefix, which is alike in all, few letters may be wrong.
+  constexpr std::string_view kPrefix = "TUTTI_";
+  const auto behind = [&](std::string_view text) {
+    return text.starts_with(kPrefix) ? text.substr(kPrefix.size()) : text;
+  };
   std::vector<std::string_view> names;
-  for (const Variable& each : kVariables) names.push_back(each.name);
-  return most_similar(name, names);
+  for (const Variable& each : kVariables) names.push_back(behind(each.name));
+  const std::string_view similar = most_similar(behind(name), names);
+  const auto* const meant = std::find_if(kVariables.begin(), kVariables.end(),
+                                         [&](const Variable& each) { return behind(each.name) == similar; });
+  return meant == kVariables.end() ? std::string_view() : meant->name;
 }
 
 }  // namespace tutti::internal

@@ -100,9 +100,11 @@ Status RootSearch::hopeless() const {
                     kRootService, dial_->trouble()));
   }
   if (kind_.came_first && dial_->refused_for(kRefusedMs)) {
-    return Status::remote(fmt::format(
-        "{} cannot be reached: that process has ended, or the job has failed, or all its ranks have joined: {}",
-        kRootService, dial_->trouble()));
+    return Status::remote(
+        fmt::format("{} cannot be reached: that process has ended, or the job has failed, or all its ranks have joined "
+                    "(a unique id "
+                    "makes one communicator): {}",
+                    kRootService, dial_->trouble()));
   }
   return {};
 }

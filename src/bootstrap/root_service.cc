@@ -135,9 +135,10 @@ void RootService::run(int stop_fd) {
       const std::vector<int> absent = missing();
       const bool one = absent.size() == 1;
       fail(Status::timeout(fmt::format(
-          "timed out while waiting for all ranks to join: {} of {} {} not joined. {} started, with this job's "
-          "address or unique id, and can that be reached from there? What they log says more",
-          list_ranks(absent), ranks_, one ? "has" : "have", one ? "Has its process" : "Have their processes")));
+          "timed out while waiting for all ranks to join: {} of {} {} not joined. Check that {}, can reach this host, "
+          "and {} this job's address or unique id (of one tuttiGetUniqueId, which one rank calls). See {}",
+          list_ranks(absent), ranks_, one ? "has" : "have", one ? "its process runs" : "their processes run",
+          one ? "has" : "have", one ? "its log" : "their logs")));
     }
     if (may_tell() && next_notice_.passed()) tell_a_person();
   }
@@ -239,8 +240,8 @@ void RootService::enroll(Client* client, Registration registration) {
   }
   if (known != registrations_.end()) {
     return fail(Status::invalid_usage(fmt::format(
-        "two processes joined as the same rank: {} and {} (does each have a TUTTI_RANK of its own, or what its "
-        "launcher sets?)",
+        "two processes joined as the same rank: {} and {}. Pass a different rank to each tuttiCommInitRank; where the "
+        "environment says the rank, check TUTTI_RANK or what the launcher sets",
         known->second.who(), registration.who())));
   }
   if (ranks_ == 0) {
@@ -269,8 +270,9 @@ void RootService::enroll(Client* client, Registration registration) {
   if (ranks != ranks_) {
     const Registration& other = registrations_.begin()->second;
     const Registration& first = other.ranks == ranks_ ? other : registrations_.rbegin()->second;
-    return fail(Status::invalid_usage(fmt::format("{} joined a job of {} ranks, but {} one of {}", who, ranks,
-                                                  first.ranks == ranks_ ? first.who() : "another", ranks_)));
+    return fail(Status::invalid_usage(
+        fmt::format("{} joined a job of {} ranks, but {} one of {}: the number of ranks must be the same on all", who,
+                    ranks, first.ranks == ranks_ ? first.who() : "another", ranks_)));
   }
   if (client->rank < 0 || client->rank >= ranks_) {
     return fail(Status::invalid_usage(fmt::format("{} is outside of the job's {} ranks", who, ranks_)));

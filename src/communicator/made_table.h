@@ -51,8 +51,8 @@ class MadeTable {
  private:
   [[nodiscard]] Status none(int handle) const {
     return Status::invalid_argument(fmt::format(
-        "{} {} is none of this communicator's: it was made for another one, was never made, or is destroyed", noun_,
-        handle));
+        "{} {} does not belong to this communicator: it was made for another one, was never made, or is destroyed",
+        noun_, handle));
   }
 
   const char* const noun_;

@@ -42,7 +42,9 @@ RegionRegistry& RegionRegistry::instance() {
 }
 
 Result<void*> RegionRegistry::allocate(std::size_t bytes) {
-  if (bytes > SIZE_MAX / 2) return Status::invalid_argument(fmt::format("an allocation of {} bytes", bytes));
+  if (bytes > SIZE_MAX / 2)
+    return Status::invalid_argument(
+        fmt::format("cannot allocate {} bytes: an object has at most {}", bytes, SIZE_MAX / 2));
   const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
   auto made = make_memfd("tutti-memory", rounded);
   // No descriptor or memory just now is no refusal.

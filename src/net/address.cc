@@ -267,8 +267,9 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
       return Status::invalid_usage("this host has no interface with an IPv4 or IPv6 address");
     const std::string bare =
         wanted.empty() ? "" : fmt::format("; {}: down, or without an address beyond its link", list_names(wanted));
-    return Status::invalid_usage(fmt::format("no interface with an address passes TUTTI_INTERFACE={}; there are {}{}",
-                                             filter, list_names(names), bare));
+    return Status::invalid_usage(
+        fmt::format("no interface with an address passes \"{}\" (TUTTI_INTERFACE or the configuration); there are {}{}",
+                    filter, list_names(names), bare));
   }
   return outside;
 }

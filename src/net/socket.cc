@@ -109,9 +109,11 @@ Result<UniqueFd> listen_tcp(int port_low, int port_high, const char* setting) {
     if (error == 0) return listener;
     if (error != EADDRINUSE && error != EACCES) break;
   }
-  const std::string ports =
-      port_low == port_high ? std::to_string(port_low) : fmt::format("{}-{}", port_low, port_high);
-  const std::string why = error == EADDRINUSE ? "another process listens there; " : "";
+  const bool one = port_low == port_high;
+  const std::string ports = one ? std::to_string(port_low) : fmt::format("{}-{}", port_low, port_high);
+  const std::string_view who =
+      one ? "another process listens there; " : "all are in use, perhaps by ranks of this job; ";
+  const std::string_view why = error == EADDRINUSE ? who : "";
   const bool choose = error == EADDRINUSE || error == EACCES;
   const std::string remedy = choose ? fmt::format(" ({}choose other ports by {})", why, setting) : "";
   return socket_error("cannot listen on TCP port " + ports + remedy, error);

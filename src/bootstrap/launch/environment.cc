@@ -22,16 +22,19 @@ constexpr std::uint32_t kFirstPort = 20000;  // below the range from which kerne
 constexpr std::uint32_t kPorts = 12768;      // so up to 32767
 constexpr std::uint32_t kPortStride = 797;   // prime, and no divisor of kPorts: the candidates differ
 
+constexpr const char* kPlain = "plain";
+
 bool is_set(const char* name) {
   return environment_variable(name).has_value();
 }
 
 // `wanted`: what it must be.
-Status unusable(const char* launcher, const char* name, const std::string& wanted) {
+Status unusable(std::string_view launcher, const char* name, const std::string& wanted) {
   const auto value = environment_variable(name);
-  return Status::invalid_usage(fmt::format("{}: {}{}: it must be {}", launcher, name,
-                                           value ? fmt::format("=\"{}\" is not usable", *value) : " is not set",
-                                           wanted));
+  // tutti's own variables say whose they are.
+  return Status::invalid_usage(
+      fmt::format("{}{}{}: it must be {}", launcher == kPlain ? "" : fmt::format("{}: ", launcher), name,
+                  value ? fmt::format("=\"{}\" is not usable", *value) : " is not set", wanted));
 }
 
 // Rank and size out of two variables.
@@ -60,16 +63,16 @@ Result<std::vector<std::uint16_t>> candidate_ports(const std::string& job) {
 }
 
 Result<LaunchedJob> detect_plain() {
-  Result<LaunchedJob> job = read_place("plain", "TUTTI_RANK", "TUTTI_WORLD_SIZE");
+  Result<LaunchedJob> job = read_place(kPlain, "TUTTI_RANK", "TUTTI_WORLD_SIZE");
   if (!job.is_ok() || job->ranks == 1) return job;
   const auto text = environment_variable("TUTTI_ROOT");
   constexpr const char* kForm = "host:port of rank 0's machine, with a port that is free there";
-  if (!text) return unusable("plain", "TUTTI_ROOT", kForm);
+  if (!text) return unusable(kPlain, "TUTTI_ROOT", kForm);
   Result<net::HostPort> root = net::split_host_port(*text);
-  if (!root.is_ok() || root->port == 0) return unusable("plain", "TUTTI_ROOT", kForm);
+  if (!root.is_ok() || root->port == 0) return unusable(kPlain, "TUTTI_ROOT", kForm);
   // The address as a part of the secret would keep nobody out, as whoever reaches it knows it, but would part ranks
   // that spell it differently or come through a forwarded port.
-  job->root = KnownRoot{root->host, {root->port}, "plain"};
+  job->root = KnownRoot{root->host, {root->port}, kPlain};
   return job;
 }
 
@@ -178,7 +181,7 @@ Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline) {
     log::info(fmt::format("{} started this process, not {}, whose variables are in its environment, too",
                           text_of(*chosen), text_of(other)));
   }
-  if (chosen->launcher == "plain") return detect_plain();
+  if (chosen->launcher == kPlain) return detect_plain();
   if (chosen->launcher == "pmix") return detect_pmix(settings, deadline);
   if (chosen->launcher == "pmi1") return detect_pmi1(settings, deadline);
   if (chosen->launcher == "torchrun") return detect_torchrun();

@@ -187,6 +187,7 @@ TEST_CASE("other libraries' names of what tutti has are understood") {
   CHECK(probably_meant("TUTTI_SIZE") == "TUTTI_WORLD_SIZE");
   CHECK(probably_meant("TUTTI_RNAK") == "TUTTI_RANK");
   CHECK(probably_meant("TUTTI_SOMETHING_ELSE_ALTOGETHER").empty());
+  CHECK(probably_meant("TUTTI_FOO").empty());
   for (const Variable& variable : variables()) {
     CHECK(is_variable(variable.name));
     CHECK(probably_meant(variable.name) == variable.name);

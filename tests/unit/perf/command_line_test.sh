@@ -309,6 +309,6 @@ TUTTI_LOG=info expect 0 ' tutti\[[0-9]*\] rank 0 info: tutti [0-9.]*, 2 ranks on
 for line in 'shm within the host; rank 0 is reached at ' 'the environment sets .*TUTTI_LOG=info' 'joined in [0-9]* ms'; do
   [[ $(grep -c "rank 0 info: .*$line" err) == 1 ]] || complain "not once: $line"
 done
-TUTTI_LOG=verbose expect 0 'TUTTI_LOG="verbose" is none of error' "$all_reduce" -t 3 "${small[@]}"
+TUTTI_LOG=verbose expect 0 'TUTTI_LOG="verbose" is not error' "$all_reduce" -t 3 "${small[@]}"
 [[ $(grep -c TUTTI_LOG err) == 1 ]] || complain 'TUTTI_LOG is told more than once'
 exit $failed

@@ -183,7 +183,8 @@ TEST_CASE("doctor: interfaces and ports") {
   CHECK(has(loopback.found, "lo, 127.0.0.1, as TUTTI_INTERFACE==lo says"));
   const Check none = check_interface(net::interface_addresses("=nosuch"), settings);
   CHECK(none.verdict == Verdict::kFail);
-  CHECK(has(none.found, "no interface with an address passes TUTTI_INTERFACE==nosuch; there are "));
+  CHECK(has(none.found,
+            "no interface with an address passes \"=nosuch\" (TUTTI_INTERFACE or the configuration); there are "));
   const net::Address own = net::parse_address("127.0.0.1:0").value();
   CHECK(check_port(own, settings, 5000).verdict == Verdict::kOk);
   // All ports of the range are taken.
