@@ -10,13 +10,13 @@ extern "C" {
 
 /* ---- Collectives ------------------------------------------------------------------------------
  * Counts are in elements of `datatype` and may be 0. Buffers are host memory, aligned in any way, or memory of the CUDA
- * device that the communicator is bound to ("CUDA devices" in tutti.h), and the caller's: the
- * library reads send buffers and writes receive buffers, both until the operation is complete and not after ("Buffers
- * after an error" in tutti.h). They may be NULL only where the count is 0 or where the rank's buffer is said to be
- * ignored. `stream` is NULL or a tuttiStream_t; one thread at a time for each communicator. Errors: see tutti.h.
- * tuttiInvalidArgument and tuttiInvalidUsage refuse the call; tuttiRemoteError, tuttiTimeout, tuttiAborted,
- * tuttiMismatch, tuttiSystemError and tuttiInternalError have failed the communicator. Those of a queued operation are
- * returned by its stream and by events. */
+ * device that the communicator is bound to ("CUDA devices" in tutti.h). They belong to the caller. The library reads
+ * send buffers and writes receive buffers until the operation is complete and not after ("Buffers after an error" in
+ * tutti.h). A buffer may be NULL only if the count is 0 or the rank's buffer is documented as ignored. `stream` is NULL
+ * or a tuttiStream_t; one thread at a time for each communicator. Errors: see tutti.h. tuttiInvalidArgument and
+ * tuttiInvalidUsage refuse the call. tuttiRemoteError, tuttiTimeout, tuttiAborted, tuttiMismatch, tuttiSystemError and
+ * tuttiInternalError mean that the communicator has failed. The stream and events return the errors of a queued
+ * operation. */
 
 /* recvbuff[i] = op over ranks of sendbuff[i], i < count, bitwise the same on every rank. */
 TUTTI_EXPORT tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
@@ -59,13 +59,13 @@ TUTTI_EXPORT tuttiResult_t tuttiBarrier(tuttiComm_t comm, void *stream);
 
 /* ---- Blocks of different counts ---------------------------------------------------------------
  * The same with blocks of different counts, as MPI's "v" functions. An array of counts or displacements has an entry
- * for each rank, in elements; where displacements are NULL, blocks lie one behind the other. Arrays are read before the
- * call returns. Counts may be 0, on any rank. A count that two ranks name must be the same: tuttiMismatch if it is not.
- * Where one of two that exchange data says 0, nothing is exchanged that could tell: at the earliest the next operation
- * between them finds out, and a rank that waits gets tuttiTimeout or, of a rank that leaves, tuttiRemoteError. Blocks
- * that are received must not overlap, nor meet what is sent but in place: tuttiInvalidArgument. In place, this rank's
- * own block lies where the blocks have it; tuttiAlltoAllV has sendbuff == recvbuff and equal counts and displacements,
- * and copies the data once more. */
+ * for each rank, in elements; if displacements are NULL, the blocks are contiguous. The call reads the arrays before it
+ * returns. Counts may be 0, on any rank. If two ranks pass a count for the same block, it must be equal, else
+ * tuttiMismatch. If one of the two counts is 0, the ranks exchange nothing and cannot compare. The next operation
+ * between them reports the mismatch at the earliest. Until then a waiting rank gets tuttiTimeout, or tuttiRemoteError
+ * if the peer leaves. Received blocks must not overlap each other, or sent blocks except in place:
+ * tuttiInvalidArgument. In place, this rank's own block is already at its position among the blocks. tuttiAlltoAllV in
+ * place has sendbuff == recvbuff and equal counts and displacements, and copies the data once more. */
 
 /* recvbuff[rdispls[r] + i] = rank r's sendbuff[i], i < recvcounts[r]. sendcount == recvcounts[rank]; recvcounts is the
  * same on all ranks, rdispls need not be. */
@@ -94,11 +94,11 @@ TUTTI_EXPORT tuttiResult_t tuttiScatterV(const void *sendbuff, const size_t *sen
                                          tuttiComm_t comm, void *stream);
 
 /* ---- Sends, receives and groups ---------------------------------------------------------------
- * As NCCL's. The k-th send of a rank to another is the k-th receive there from the rank, of the same count and
- * datatype: tuttiMismatch if they differ, but that 0 is found out as above. A send is complete when its buffer may be
- * used again, which may be long before the receive is, or not before it has begun: ranks that send to each other do it
- * in a group. The first transfer between two ranks connects them, if no collective has: both come to it, and no data of
- * a group moves before all of its ranks are connected. */
+ * As NCCL's. The k-th send from rank A to rank B matches the k-th receive of B from A. Count and datatype must be
+ * equal, else tuttiMismatch (for 0, see above). A send completes when its buffer may be reused: possibly before the
+ * receive starts, possibly only after. If ranks send to each other, use a group. The first transfer between two ranks
+ * connects them, if no collective has; both ranks must call it. No data of a group moves before all of its ranks are
+ * connected. */
 
 /* sendbuff[i], i < count, to rank `peer` of the communicator. */
 TUTTI_EXPORT tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t datatype, int peer,
@@ -108,17 +108,18 @@ TUTTI_EXPORT tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType
                                      tuttiComm_t comm, void *stream);
 /* Collectives, sends and receives that the thread calls from here on, on any communicators, are checked but not
  * started: tuttiGroupEnd starts all of them. Groups may be nested: the outermost tuttiGroupEnd counts. Sends and
- * receives of a group need not wait for each other, in whatever order they were called; a rank may send to itself if it
- * receives that in the same group. No call may write what another one of the group reads or writes: of collectives of a
- * communicator that is tuttiInvalidArgument, and nothing is started; blocks of different counts, sends and receives are
- * not looked at. Of one communicator, collectives run before sends and receives, in order but for small ones of one
- * kind, run together with the same results; all ranks group alike (tuttiMismatch). Communicators wait for no other. */
+ * receives of a group do not wait for each other, whatever the order of the calls. A rank may send to itself if it
+ * receives that in the same group. Calls of one group must not write memory that another call of the group uses.
+ * Between collectives of one communicator this is tuttiInvalidArgument, and nothing starts. Sends, receives and
+ * collectives with blocks of different counts are not checked. The collectives of one communicator run before its sends
+ * and receives, in the order of the calls. Exception: small ones of one kind run together, with the same results. All
+ * ranks must group alike (tuttiMismatch). Communicators do not wait for each other. */
 TUTTI_EXPORT tuttiResult_t tuttiGroupStart(void);
-/* Returns when all that was called without a stream is complete; what was called with streams is queued, and behind it
- * in each of the streams that the group names for a communicator comes all of what that communicator has in the group.
- * If a call was refused, nothing of the group is started, and its error is returned; else the first error of an
- * operation, or of a communicator that another thread is in or has finalized: what the group has for others goes on.
- * tuttiInvalidUsage without tuttiGroupStart. */
+/* Returns when all calls without a stream are complete. Calls with a stream are queued. Each stream that the group
+ * names for a communicator waits for all calls of that communicator in the group. If a call was refused, nothing of the
+ * group starts, and tuttiGroupEnd returns that error. Otherwise it returns the first error of an operation, or of a
+ * communicator that another thread uses or has finalized; calls on other communicators go on. tuttiInvalidUsage without
+ * tuttiGroupStart. */
 TUTTI_EXPORT tuttiResult_t tuttiGroupEnd(void);
 
 #ifdef __cplusplus

@@ -14,31 +14,31 @@ extern "C" {
 /* *version = major * 10000 + minor * 100 + patch of the library that is loaded, which may be newer than this header
  * (TUTTI_VERSION_CODE). tuttiInvalidArgument if version is NULL. */
 TUTTI_EXPORT tuttiResult_t tuttiGetVersion(int *version);
-/* A short constant text for a result, "unknown result code" for a value that is none; never NULL. The library's. */
+/* A short constant text for a result; "unknown result code" for any other value; never NULL. The library's. */
 TUTTI_EXPORT const char *tuttiGetErrorString(tuttiResult_t result);
-/* The full text of the last error of `comm`, whichever thread met it: what has failed the communicator, once it has
- * failed, else the last call that was refused. With comm NULL or no communicator any more, of the last error that a
- * call of the calling thread has returned; tuttiInProgress is none, and a call that succeeds leaves the text as it is.
- * Never NULL; empty if there was none. The library's, valid until the calling thread's next call of this function or
- * its end. Any thread, also beside an operation; does not block. */
+/* The full text of the last error of `comm`, from any thread. If the communicator has failed: the error that failed it;
+ * else that of the last refused call. If comm is NULL or not a valid communicator: the last error returned to the
+ * calling thread. tuttiInProgress is not an error. A successful call keeps the text. Never NULL; empty if there was no
+ * error. The library owns the text. It is valid until the calling thread calls this function again or ends. Any thread,
+ * also beside an operation; does not block. */
 TUTTI_EXPORT const char *tuttiGetLastError(tuttiComm_t comm);
 
 /* ---- Communicators ---------------------------------------------------------------------------- */
 
-/* Makes the id of a new communicator and starts listening for its ranks in this process, which must live until they
- * have all joined (usually it is rank 0's). One id makes one communicator. The call takes no configuration: interface,
- * port range, init timeout and wait notice are the environment's. tuttiInvalidUsage for a variable that cannot be read,
- * tuttiSystemError where no port can be had. Does not wait for other ranks. */
+/* Makes the id of a new communicator and starts listening for its ranks in this process, usually rank 0's. The process
+ * must live until all ranks have joined. One id makes one communicator. The call takes no configuration: interface,
+ * port range, init timeout and wait notice come from the environment. tuttiInvalidUsage if a variable is invalid,
+ * tuttiSystemError if no port is available. Does not wait for other ranks. */
 TUTTI_EXPORT tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
 
-/* Joins the communicator of `id` as `rank` of `nranks`. Collective: returns when all have joined, or fails after the
- * init timeout. 0 <= rank < nranks. *comm is written on success alone, and is the caller's until tuttiCommDestroy or
- * tuttiCommAbort. Errors of this and the other ways to make communicators: tuttiInvalidArgument, tuttiInvalidUsage (a
- * variable that cannot be read, no launcher, too many communicators), tuttiTimeout, whose text names the ranks that
- * have not joined, tuttiRemoteError for a rank that died or failed meanwhile, tuttiSystemError. Ranks that do not agree
- * about the job (its size, who is which rank) get tuttiInvalidUsage, which names them. A rank that is refused for its
- * settings (config, TUTTI_ variables but those that describe the job) tells the others, which then fail as well; it looks
- * up to 5 s for the place where they meet. The id is spent then. */
+/* Joins the communicator of `id` as `rank` of `nranks`. Collective: returns when all ranks have joined, or fails after
+ * the init timeout. 0 <= rank < nranks. *comm is written only on success, and is the caller's until tuttiCommDestroy or
+ * tuttiCommAbort. Errors of this and the other ways to make communicators: tuttiInvalidArgument; tuttiInvalidUsage
+ * (invalid variable, no launcher, too many communicators); tuttiTimeout, whose text names the ranks that have not
+ * joined; tuttiRemoteError if a rank died or failed meanwhile; tuttiSystemError. Ranks that do not agree about the job
+ * (its size, which process has which rank) get tuttiInvalidUsage, which names them. If a rank is refused for its
+ * settings (config, TUTTI_ variables except those that describe the job), it tells the other ranks, which then fail
+ * too. It tries for up to 5 s to reach the root service. The id is then used. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
 /* The same with settings; config may be NULL, and is the caller's again when the call returns. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
@@ -47,10 +47,10 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks
  * srun, or TUTTI_RANK, TUTTI_WORLD_SIZE and TUTTI_ROOT=host:port. tuttiInvalidUsage if there is none. Collective.
  * config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
-/* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process: comms[i] is rank i, to be used by
- * a thread of its own. devlist NULL: where buffers are says config (host memory without one); else the CUDA device of each
- * rank, or -1, host memory, for all. Several ranks may have one device. All of them are made or none; comms is written
- * on success alone. */
+/* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process: comms[i] is rank i, for a thread
+ * of its own. If devlist is NULL, config.device determines the memory (default: host). Otherwise devlist gives the CUDA
+ * device of each rank; -1 (host memory) must be set for all ranks or none. Several ranks may have one device. The call
+ * makes all communicators or none; comms is written only on success. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const int *devlist);
 /* The same with settings, for all ranks; config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, const int *devlist,
@@ -104,33 +104,34 @@ TUTTI_EXPORT tuttiResult_t tuttiCommCreateGroup(tuttiComm_t comm, uint64_t id, i
  * same one. Any thread; does not wait for other ranks. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetGroupId(tuttiComm_t comm, uint64_t *id);
 
-/* Waits for queued operations and tells the peers that this rank leaves, and what it has called. What was sent
- * and a peer has no room for is waited for, for two seconds at most. Then waits until all
- * other ranks have done so too, for a second at most and not at all once the communicator has failed, nor where one
- * thread serves several of its ranks. If that wait was in vain, the next communicator of this process waits half as
- * long, down to 1 ms. After a wait in which all ranks come, the next one waits twice as long, up to a second.
- * tuttiMismatch if ranks have called different collectives, or one more than another, also where those exchanged no
- * data; a rank that has waited in vain may have returned tuttiSuccess, but the ranks that leave after it get the error.
- * An operation that needs data of a rank which has left without calling it, or after calling something else instead,
- * already fails by itself, with tuttiMismatch; a receive from it with tuttiRemoteError. Operations that follow are
- * tuttiInvalidUsage; queries, tuttiCommAbort and tuttiCommDestroy may follow, and a second tuttiCommFinalize does nothing
- * and is tuttiSuccess. */
+/* Waits for queued operations, and tells the peers that this rank leaves and what it has called. Waits at most two
+ * seconds for unsent data. Then waits at most one second for the other ranks to finalize. It does not wait for them if
+ * the communicator has failed or one thread serves several of its ranks. If some ranks have not finalized in that time,
+ * the next communicator of this process waits half as long, down to 1 ms. If all have, the next one waits twice as
+ * long, up to a second.
+ *
+ * tuttiMismatch if ranks have called different collectives, or one more than another, also if those exchanged no data.
+ * A rank that has waited in vain may return tuttiSuccess; the ranks that leave after it get the error. If an operation
+ * needs data of a rank that has left without calling it, or has called something else, the operation itself fails with
+ * tuttiMismatch; a receive fails with tuttiRemoteError. Later operations are tuttiInvalidUsage. Queries, tuttiCommAbort
+ * and tuttiCommDestroy may follow. A second tuttiCommFinalize does nothing and returns tuttiSuccess. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
-/* Waits for an operation that another thread is in, finalizes if that was not done, and frees the communicator,
- * whatever it returns but tuttiInvalidUsage: the calling thread has calls of it in a group that it has not ended.
- * tuttiCommAbort ends the waiting. tuttiMismatch as above, unless a collective, tuttiCommFinalize, or a stream or event
- * with an operation of it has returned it before; another failure is no error of this call. NULL is allowed. */
+/* Waits for an operation that another thread is in, finalizes if that was not done, and frees the communicator.
+ * Exception: tuttiInvalidUsage means that the thread has calls of it in an open group; then nothing is freed.
+ * tuttiCommAbort ends the wait. Returns tuttiMismatch in the cases of tuttiCommFinalize, unless a collective,
+ * tuttiCommFinalize, or a stream or event with an operation of the communicator has returned it before. Other failures
+ * of the communicator are not errors of this call. NULL is allowed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 /* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the communicator. May be called
  * while another thread is inside an operation, finalize or destroy, which returns soon, the first two with
  * tuttiAborted; what that thread calls afterwards is refused. */
 TUTTI_EXPORT tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 /* As ncclCommGetUniqueId: *id = a new unique id, as of tuttiGetUniqueId, for a communicator with other ranks, such as
- * ones that come later. Interface, port range, init timeout and wait notice are those of `comm`, which is concerned in
- * no other way, and may have failed. One rank calls it, whose process has to live until all ranks of the new
- * communicator have joined, and passes the id on. id is written on success alone. Any thread; waits for no rank. */
+ * ones that come later. Interface, port range, init timeout and wait notice are those of `comm`. `comm` is not changed
+ * and may have failed. One rank calls this and passes the id on. Its process must live until all ranks of the new
+ * communicator have joined. *id is written only on success. Any thread; waits for no rank. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId *id);
-/* The only value of tuttiCommRevoke's flags yet. */
+/* The only value of the flags of tuttiCommRevoke so far. */
 #define TUTTI_REVOKE_DEFAULT 0
 /* As ncclCommRevoke: ends all operations of the communicator, under way and queued, here and on the peers, which get
  * tuttiAborted with a text that says which rank has revoked it; so does every later one. Frees nothing: queries,

@@ -7,16 +7,16 @@
 /* What an int of tuttiConfig_t holds where the caller leaves it unset (INT_MIN, as NCCL_CONFIG_UNDEF_INT). */
 #define TUTTI_CONFIG_UNDEF_INT (-2147483647 - 1)
 
-/* Settings of one communicator. Start from TUTTI_CONFIG_INITIALIZER, which leaves all unset: TUTTI_CONFIG_UNDEF_INT for
- * a number, NULL for a text. What is unset is left to the environment variable that is named beside the field, and to
- * the default where there is none either. What is set wins over the variable; an empty text is the default. Values are
- * those of the variables (docs/settings.md); one that cannot be read is tuttiInvalidArgument and named. (A variable that
- * cannot be read is tuttiInvalidUsage, whether it would have been used or not.) Whether there is such an interface is
- * found out when addresses are needed. Texts are copied before the call returns.
+/* Settings of one communicator. Start from TUTTI_CONFIG_INITIALIZER, which leaves all fields unset:
+ * TUTTI_CONFIG_UNDEF_INT for a number, NULL for a text. An unset field takes the value of the environment variable
+ * named beside it, else the default. A field that is set wins over the variable; an empty text is the default. Values
+ * are those of the variables (docs/settings.md). An invalid value is tuttiInvalidArgument, and the text names the
+ * field. (An invalid variable is tuttiInvalidUsage, even if a field overrides it.) Whether an interface exists is
+ * checked when addresses are needed. Texts are copied before the call returns.
  *
- * Later versions add fields at the end, where all bits zero (0, NULL) mean unset. A caller that was compiled with a
- * later version than the library's may leave them so; if it sets one, the call is refused with tuttiInvalidArgument
- * rather than the setting ignored. So is a caller of a later major version. */
+ * Later versions add fields at the end, where all bits zero (0, NULL) mean unset. A caller compiled with a later
+ * version than the library's may leave them so. If it sets one, the library refuses the call with tuttiInvalidArgument
+ * and does not ignore the setting. The library also refuses a caller of a later major version. */
 typedef struct {
   size_t size;             /* sizeof(tuttiConfig_t) as the caller was compiled */
   unsigned int magic;      /* 0x74757474 */

@@ -1,4 +1,4 @@
-/* Part of tutti/tutti.h: datatypes and operators of the program's own. */
+/* Part of tutti/tutti.h: user-defined datatypes and operators. */
 #ifndef TUTTI_OPERATORS_H_
 #define TUTTI_OPERATORS_H_
 
@@ -9,10 +9,10 @@ extern "C" {
 #endif
 
 /* ---- Datatypes --------------------------------------------------------------------------------
- * Datatypes of the program's own, such as its structures, for every call that takes one: what is moved is bytes, and
- * what is combined is combined by an operator of tuttiRedOpCreate. Each is one communicator's: another's, or one that
- * is destroyed, is tuttiInvalidArgument. The ranks must agree in each operation about the bytes of an element, while
- * the numbers of the handles may differ. Any thread may make and destroy them, also beside operations. */
+ * User-defined datatypes, such as structures, for every call that takes a datatype. Calls move them as bytes; an
+ * operator of tuttiRedOpCreate combines them. A handle is valid for one communicator. Using it with another one, or
+ * after it is destroyed, returns tuttiInvalidArgument. In each operation the ranks must agree about the bytes of an
+ * element; the numbers of the handles may differ. Any thread may make and destroy datatypes, also beside operations. */
 
 /* *datatype = one whose elements have `element_bytes` bytes, 1 to 4096, and are never cut: an operator's function sees
  * them whole, aligned in any way, and is told *datatype. */
@@ -22,11 +22,12 @@ TUTTI_EXPORT tuttiResult_t tuttiTypeCreate(tuttiDataType_t *datatype, size_t ele
 TUTTI_EXPORT tuttiResult_t tuttiTypeDestroy(tuttiDataType_t datatype, tuttiComm_t comm);
 
 /* ---- Operators --------------------------------------------------------------------------------
- * Operators of the program's own, for tuttiAllReduce, tuttiReduce, tuttiReduceScatter, tuttiReduceScatterV, tuttiScan
- * and tuttiExscan. Each is one communicator's: another's, or one that is destroyed, is tuttiInvalidArgument. Every rank
- * makes its own; the ranks must agree in each operation about the kind of operator (pre-multiplied sum, a function that
- * commutes, one that does not), while the numbers of the handles may differ. A process can make two thousand million of
- * them and of datatypes. Any thread may make and destroy them, also beside operations. */
+ * User-defined operators, for tuttiAllReduce, tuttiReduce, tuttiReduceScatter, tuttiReduceScatterV, tuttiScan and
+ * tuttiExscan. A handle is valid for one communicator. Using it with another one, or after it is destroyed, returns
+ * tuttiInvalidArgument. Every rank makes its own operator. In each operation the ranks must agree about the kind of
+ * operator (pre-multiplied sum, a function that commutes, one that does not); the numbers of the handles may differ. A
+ * process can make two thousand million operators and datatypes. Any thread may make and destroy them, also beside
+ * operations. */
 
 /* in and inout have `count` elements of `datatype` each: inout[i] = in[i] op inout[i], for i < count. `in` holds the
  * operand of the lower ranks. The function is called with pieces of the vectors, cut between any two elements, which

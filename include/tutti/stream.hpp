@@ -13,8 +13,9 @@ namespace tutti {
 
 class Event;
 
-// A queue of operations. The destructor waits for them and drops their errors: call synchronize() first
-// to hear of them.
+// A queue of operations. The destructor waits for queued operations and drops their errors: call synchronize() first
+// to get them. Declare a stream after the buffers that it uses: buffers that are destroyed before the stream are still
+// read and written.
 class Stream {
  public:
   Stream() {

@@ -1,10 +1,9 @@
 // tutti for C++17 and later: owners for the handles of tutti/tutti.h, and collectives that take the
 // datatype from their arguments. Header only; link with libtutti.
 //
-// Errors are exceptions here, and only here: every function that fails throws tutti::Error, except for
-// destructors, query() functions and what is said below. The rules of threads, buffers, streams and
-// failures are those of tutti.h. This header includes all others of the C++ layer, which can be included
-// alone, too.
+// Every function that fails throws tutti::Error. Destructors do not throw. query() returns false while operations are
+// pending and throws if one failed. The rules of threads, buffers, streams and failures are those of tutti.h. This
+// header includes all others of the C++ layer, which can also be included alone.
 #ifndef TUTTI_TUTTI_HPP_
 #define TUTTI_TUTTI_HPP_
 

@@ -11,12 +11,13 @@
 extern "C" {
 #endif
 
-/* Makes a tutti communicator of the ranks of `comm`, numbered alike. Collective over `comm`, which is
- * used during this call only. config may be NULL. Call it after MPI_Init and destroy the communicator
- * before MPI_Finalize. On failure *tutti_comm is not written.
+/* Makes a tutti communicator of the ranks of `comm`, numbered alike. Collective over `comm`, which is used during this
+ * call only. config may be NULL. Call it after MPI_Init and destroy the communicator before MPI_Finalize. On failure
+ * *tutti_comm is not written.
  *
- * Errors: as tuttiCommInitRankConfig; tuttiSystemError if MPI fails (where `comm` returns errors). If
- * rank 0 cannot make the unique id, every rank returns its error. */
+ * Errors: as tuttiCommInitRankConfig; tuttiSystemError if MPI fails and the error handler of `comm` returns. If rank 0
+ * cannot make the unique id, every rank returns rank 0's result code; only rank 0 has the text. On the other ranks, and
+ * on all ranks if MPI fails, this call leaves tuttiGetLastError as it was. */
 static inline tuttiResult_t tuttiCommInitMPI(tuttiComm_t *tutti_comm, MPI_Comm comm, const tuttiConfig_t *config) {
   struct {
     tuttiUniqueId id;

@@ -32,13 +32,14 @@ typedef struct tuttiEvent *tuttiEvent_t;
 /* A registered range of memory: see memory.h. */
 typedef struct tuttiWindow *tuttiWindow_t;
 
-/* Every enumeration is 32 bits wide, whatever names later versions add; its last name is there for that alone and is no
- * value to pass. A value that the library does not know is refused. Results: NCCL's, and tutti's own from 1000. */
+/* Every enumeration is 32 bits wide, whatever names later versions add. The last name only fixes the width; do not pass
+ * it. The library refuses unknown values. Results: NCCL's, and tutti's own from 1000. */
 typedef enum {
   tuttiSuccess = 0,
   tuttiUnhandledCudaError = 1,
   tuttiSystemError = 2,     /* a system call failed, and the text has errno's; or memory ran out */
-  tuttiInternalError = 3,   /* a defect in tutti */
+  tuttiInternalError = 3,   /* a defect in tutti, or a user-defined operator or host function threw an exception
+                               (tuttiSystemError for bad_alloc and system_error) */
   tuttiInvalidArgument = 4, /* an argument is outside its domain */
   tuttiInvalidUsage = 5,    /* the arguments are fine, the call is not (wrong state, wrong environment) */
   tuttiRemoteError = 6,     /* a peer died, left, or failed; the text names the rank */
@@ -49,7 +50,7 @@ typedef enum {
   tuttiResultMax = 0x7fffffff
 } tuttiResult_t;
 
-/* Of what type elements are. Those from 1000 on are the program's own: see operators.h. */
+/* The type of elements. Values from 1000 on are user-defined datatypes: see operators.h. */
 typedef enum {
   tuttiInt8 = 0,
   tuttiChar = 0,
@@ -99,7 +100,7 @@ typedef enum {
   tuttiLor = 104,
   tuttiLxor = 105,
   tuttiRedOpMax = 0x7fffffff
-} tuttiRedOp_t; /* values from 1000 on are operators that the program has made: see operators.h */
+} tuttiRedOp_t; /* values from 1000 on are user-defined operators: see operators.h */
 
 /* Where the scalar of a pre-multiplied sum lies. */
 typedef enum {
