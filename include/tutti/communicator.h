@@ -59,45 +59,46 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
 /* A color of tuttiCommSplit: no communicator. */
 #define TUTTI_SPLIT_NOCOLOR (-1)
 
-/* Makes communicators of the ranks of `comm`, as ncclCommSplit: the ranks with the same color >= 0 make one, in which
- * they are ordered by key, and of equal keys by their ranks in `comm`. With TUTTI_SPLIT_NOCOLOR a rank takes part and
- * gets *newcomm = NULL. Collective: an operation of `comm`, behind what is queued there. No rank joins anew: a new
- * communicator uses the sockets that its ranks listen on and the connections by which they notice failures, and starts
- * no thread; links of its own are made when operations first need them. `comm` and what is split of it are
- * communicators as any other: each can be split, and they are finalized, destroyed and aborted in any order; one that
- * fails leaves the others as they are, but a rank that dies fails all that it is in.
+/* Makes communicators of the ranks of `comm`, as ncclCommSplit. The ranks with the same color >= 0 make one. They are
+ * ordered by key, and for equal keys by their ranks in `comm`. With TUTTI_SPLIT_NOCOLOR a rank takes part and gets
+ * *newcomm = NULL. Collective: an operation of `comm`, behind its queued operations. No rank joins again: a new
+ * communicator uses the listening sockets of its ranks and the connections by which they detect failures, and starts no
+ * thread. It makes its own links when operations first need them. `comm` and the communicators split from it are like
+ * any others: each can be split, and they are finalized, destroyed and aborted in any order. If one fails, the others
+ * do not, but a rank that dies fails all communicators it belongs to.
  *
- * config NULL: the settings of `comm`, with what rank 0 of `comm` decides; else these, changed by what config sets. Of
- * the settings that rank 0 decides, those of the new communicator's rank 0 hold. A new communicator cannot have a
- * transport that `comm` has not, nor another interface, port range or RDMA setting (tuttiInvalidArgument). Where its
- * buffers are it may say anew, if all of its ranks do.
+ * If config is NULL, the new communicator has the settings of `comm`, with those that rank 0 of `comm` decides.
+ * Otherwise config changes the fields that it sets. For the settings that rank 0 decides, the value of the new
+ * communicator's rank 0 applies. A new communicator cannot have a transport that `comm` has not, nor another interface,
+ * port range or RDMA setting (tuttiInvalidArgument). The memory of its buffers (config.device) may change if all of its
+ * ranks set it.
  *
- * *newcomm is written on success alone, and is the caller's as any communicator. All ranks make theirs or none does:
- * if a rank is refused for its arguments, or for a group that its thread has not ended, it gets tuttiInvalidArgument or
- * tuttiInvalidUsage, and all others get tuttiInvalidUsage, which names that rank and why; if one cannot make its
- * communicator it gets the cause (tuttiSystemError), and the others get tuttiRemoteError. `comm` goes on in either
- * case. A rank that dies or aborts `comm` during the call is the exception: some of the others may then have their new
- * communicator, and the rest get tuttiRemoteError. The new communicators fail then: within a second their operations
+ * *newcomm is written only on success, and is the caller's like any communicator. All ranks make their communicator or
+ * none does. If a rank is refused for its arguments, or because its thread has an open group, it gets
+ * tuttiInvalidArgument or tuttiInvalidUsage; all others get tuttiInvalidUsage with that rank and the reason. If a rank
+ * cannot make its communicator, it gets the cause (tuttiSystemError) and the others get tuttiRemoteError. `comm` goes
+ * on in either case. Exception: if a rank dies or aborts `comm` during the call, some of the others may have their new
+ * communicator, and the rest get tuttiRemoteError. The new communicators then fail: within a second their operations
  * return tuttiRemoteError. An operation that needs only ranks that have the communicator may succeed before that.
  *
  * Errors of `comm` are those of its operations: tuttiMismatch if a rank calls something else. */
 TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                           const tuttiConfig_t *config);
 
-/* Makes a communicator of some ranks of `comm`, as MPI_Comm_create_group: collective over these ranks alone. ranks[i]
- * is the rank in `comm` of rank i of the new communicator; the caller is among them. All of them pass the same list and
- * the same id, which one of them has drawn (tuttiCommGetGroupId) and told the others. The new communicator shares what
- * one that tuttiCommSplit makes shares, and config means the same.
+/* Makes a communicator of some ranks of `comm`, as MPI_Comm_create_group: collective over these ranks only. ranks[i] is
+ * the rank in `comm` of rank i of the new communicator; the caller must be among them. All of them pass the same list
+ * and the same id. One of them gets the id from tuttiCommGetGroupId and passes it to the others. The new communicator
+ * shares the same resources as one of tuttiCommSplit, and config has the same meaning.
  *
- * This call is not an operation of `comm`: any thread may call it, beside operations, and in any order with them; `comm`
- * may have failed. Returns when all members have theirs, or fails after the init timeout: tuttiTimeout names the ranks
- * that have not called it. Errors number ranks as the group does. tuttiCommAbort of `comm` ends the call, and so does a
- * tuttiCommRevoke of `comm` on any rank during the call: tuttiAborted on that rank and on the other members. If a member
- * has destroyed its `comm` without calling this, the others get tuttiRemoteError; if it has aborted its `comm`, that or
- * tuttiAborted. tuttiCommDestroy of `comm` waits for this call. An id serves one group; tuttiInvalidUsage if another communicator of this rank has it, or had it
- * lately. A rank that is refused for its config tells the others, which get tuttiRemoteError or
- * tuttiInvalidUsage with its reason; one that is refused for `ranks` or `id` (tuttiInvalidArgument) cannot tell.
- * *newcomm is written on success alone. */
+ * This call is not an operation of `comm`: any thread may call it, beside operations and in any order with them; `comm`
+ * may have failed. Returns when all members have their communicator, or fails after the init timeout: tuttiTimeout
+ * names the ranks that have not called it. Errors number ranks as the group does. tuttiCommAbort of `comm` ends the
+ * call. So does tuttiCommRevoke of `comm` on any rank during the call: tuttiAborted on that rank and on the other
+ * members. If a member has destroyed its `comm` without calling this, the others get tuttiRemoteError; if it has
+ * aborted its `comm`, that or tuttiAborted. tuttiCommDestroy of `comm` waits for this call. An id serves one group:
+ * tuttiInvalidUsage if another communicator of this rank has it, or had it lately. If a rank is refused for its config,
+ * it tells the others, which get tuttiRemoteError or tuttiInvalidUsage with its reason. A rank that is refused for
+ * `ranks` or `id` (tuttiInvalidArgument) cannot tell them. *newcomm is written only on success. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCreateGroup(tuttiComm_t comm, uint64_t id, int nranks, const int *ranks,
                                                 tuttiComm_t *newcomm, const tuttiConfig_t *config);
 /* Writes an id for one group of ranks of `comm`, or of communicators that share its connections. No other rank gets the
@@ -122,9 +123,9 @@ TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
  * tuttiCommFinalize, or a stream or event with an operation of the communicator has returned it before. Other failures
  * of the communicator are not errors of this call. NULL is allowed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
-/* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the communicator. May be called
- * while another thread is inside an operation, finalize or destroy, which returns soon, the first two with
- * tuttiAborted; what that thread calls afterwards is refused. */
+/* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the communicator. Another
+ * thread may be inside an operation, finalize or destroy meanwhile. That call returns soon, an operation or finalize
+ * with tuttiAborted; later calls of that thread on the communicator are refused. */
 TUTTI_EXPORT tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 /* As ncclCommGetUniqueId: *id = a new unique id, as of tuttiGetUniqueId, for a communicator with other ranks, such as
  * ones that come later. Interface, port range, init timeout and wait notice are those of `comm`. `comm` is not changed
@@ -133,36 +134,37 @@ TUTTI_EXPORT tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 TUTTI_EXPORT tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId *id);
 /* The only value of the flags of tuttiCommRevoke so far. */
 #define TUTTI_REVOKE_DEFAULT 0
-/* As ncclCommRevoke: ends all operations of the communicator, under way and queued, here and on the peers, which get
- * tuttiAborted with a text that says which rank has revoked it; so does every later one. Frees nothing: queries,
+/* As ncclCommRevoke: ends all running and queued operations of the communicator, here and on the peers. They and all
+ * later operations return tuttiAborted; the text names the rank that revoked it. Frees nothing: queries,
  * tuttiCommDestroy and tuttiCommAbort may follow. A communicator that has failed already keeps its error. Any thread,
  * any number of times, also while others are inside an operation, finalize or destroy. Does not wait for peers. flags
  * must be TUTTI_REVOKE_DEFAULT. */
 TUTTI_EXPORT tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
-/* *error = tuttiSuccess, or the error that has failed the communicator. Does not block. That a CUDA device no longer works
- * is noticed when the communicator is finalized or destroyed. */
+/* *error = tuttiSuccess, or the error that failed the communicator. Does not block. A CUDA device that no longer works
+ * is detected only when the communicator is finalized or destroyed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);
-/* *count = the number of ranks. Does not block, also of a communicator that has failed. */
+/* *count = the number of ranks, also of a communicator that has failed. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count);
 /* *rank = this rank's number, from 0 to count - 1. As tuttiCommCount. */
 TUTTI_EXPORT tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
 /* *device = the CUDA device the communicator is bound to, or -1 for host memory. As tuttiCommCount. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
 
-/* Which algorithm and transports serve a collective on a vector of `bytes` bytes (where it has a block for each rank:
- * of all blocks together), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp"; of buffers on a CUDA device
- * "direct", by a kernel where the ranks' calls come together, "direct by windows", or "... through the host". Writes at
- * most `size` bytes to `text`, the caller's, with a zero at the end; 128 are enough. tuttiInvalidArgument if it does
- * not fit, where nothing is written, or if `collective` is none of a tuttiCollective_t; tuttiInvalidUsage if a forced
- * algorithm does not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank; so are the transports,
- * unless RDMA connects only some of the hosts, where each rank names those that it uses itself. With an operator that
- * does not commute another algorithm may serve, one that keeps the order of ranks. Any thread.
+/* Which algorithm and transports serve a collective on a vector of `bytes` bytes (of all blocks together, if the vector
+ * has a block for each rank), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp". For buffers on a CUDA
+ * device: "direct" (a kernel, when the ranks' calls arrive together), "direct by windows", or "... through the host".
+ * Writes at most `size` bytes to the caller's `text`, with a zero at the end; 128 are enough. tuttiInvalidArgument if
+ * the text does not fit (nothing is written), or if `collective` is not a tuttiCollective_t; tuttiInvalidUsage if a
+ * forced algorithm does not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank. The
+ * transports are too, unless RDMA connects only some of the hosts; then each rank names those that it uses itself. If
+ * an operator does not commute, another algorithm that keeps the rank order may serve. Any thread.
  *
- * With a `size` below 1024 that line is all. From 1024 on, further lines follow where an algorithm is selected: why it is
- * ("forced: ...", "measured to be fastest: ...", "predicted to be fastest"), and whose fitted costs predictions are made
- * with, if those of any job are; then one for each algorithm that could serve, the fastest first, as many as fit:
- * "ring: predicted 12.3 us", or "ring: not predicted". Lines are separated by a newline, none is cut off, and behind the
- * last one there is no newline. Texts behind the first line are for people: they may change. */
+ * With a `size` below 1024, the text is this one line. From 1024 on, further lines follow if an algorithm is selected.
+ * First comes the reason ("forced: ...", "measured to be fastest: ...", "predicted to be fastest"), and, if predictions
+ * use the fitted costs of a measured job (TUTTI_TUNING), which job that is. Then follows a line for each algorithm that
+ * could serve, the fastest first, as many as fit: "ring: predicted 12.3 us", or "ring: not predicted". Newlines
+ * separate the lines; no line is cut off, and the last one ends without a newline. Lines after the first are for
+ * people: they may change. */
 TUTTI_EXPORT tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char *text,
                                             size_t size);
 

@@ -11,18 +11,18 @@ extern "C" {
 /* ---- Memory -----------------------------------------------------------------------------------
  * Host memory that peers on the same machine can map, so that large transfers need no staging copy. Any thread. */
 
-/* *ptr = `size` bytes, filled with zeros and aligned to 4096 bytes; the caller's until tuttiMemFree. *ptr is written on
- * success alone. tuttiInvalidArgument if ptr is NULL, or size 0 or more than SIZE_MAX / 2, tuttiSystemError if there is
- * not so much memory. */
+/* *ptr = `size` bytes, filled with zeros and aligned to 4096 bytes; the caller's until tuttiMemFree. *ptr is written
+ * only on success. tuttiInvalidArgument if ptr is NULL, or size is 0 or more than SIZE_MAX / 2; tuttiSystemError if
+ * there is not enough memory. */
 TUTTI_EXPORT tuttiResult_t tuttiMemAlloc(void **ptr, size_t size);
-/* Frees what tuttiMemAlloc gave, after the last operation that uses it has completed on this rank. NULL is allowed;
- * tuttiInvalidArgument for any other address that tuttiMemAlloc did not give, or that is freed already. */
+/* Frees memory of tuttiMemAlloc. Call it after the last operation that uses the memory has completed on this rank. NULL
+ * is allowed. tuttiInvalidArgument for any other address that is not from tuttiMemAlloc, or is already freed. */
 TUTTI_EXPORT tuttiResult_t tuttiMemFree(void *ptr);
 
 /* ---- Registration -----------------------------------------------------------------------------
- * Programs that were written for NCCL register buffers. Tutti registers memory itself when an operation uses it. So these
- * calls only give the range a name: they move nothing, wait for no rank, and change no result. Any thread; they are not
- * collective, although NCCL's window calls are. */
+ * Programs written for NCCL register buffers. tutti registers memory itself when an operation uses it. So these calls
+ * only name the range: they move nothing, wait for no rank, and change no result. Any thread; they are not collective,
+ * although NCCL's window calls are. */
 
 /* No flags. */
 #define TUTTI_WIN_DEFAULT 0x00

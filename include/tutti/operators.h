@@ -14,11 +14,11 @@ extern "C" {
  * after it is destroyed, returns tuttiInvalidArgument. In each operation the ranks must agree about the bytes of an
  * element; the numbers of the handles may differ. Any thread may make and destroy datatypes, also beside operations. */
 
-/* *datatype = one whose elements have `element_bytes` bytes, 1 to 4096, and are never cut: an operator's function sees
- * them whole, aligned in any way, and is told *datatype. */
+/* *datatype = a datatype whose elements have `element_bytes` bytes, 1 to 4096. Elements are never cut: an operator's
+ * function gets whole elements, aligned in any way, and *datatype. */
 TUTTI_EXPORT tuttiResult_t tuttiTypeCreate(tuttiDataType_t *datatype, size_t element_bytes, tuttiComm_t comm);
-/* Operations that are queued or under way keep it. The communicator's end frees all that are left. A built-in datatype
- * is tuttiInvalidArgument. */
+/* Frees the datatype; queued and running operations keep it. The end of the communicator frees all remaining datatypes.
+ * A built-in datatype is tuttiInvalidArgument. */
 TUTTI_EXPORT tuttiResult_t tuttiTypeDestroy(tuttiDataType_t datatype, tuttiComm_t comm);
 
 /* ---- Operators --------------------------------------------------------------------------------
@@ -30,21 +30,20 @@ TUTTI_EXPORT tuttiResult_t tuttiTypeDestroy(tuttiDataType_t datatype, tuttiComm_
  * operations. */
 
 /* in and inout have `count` elements of `datatype` each: inout[i] = in[i] op inout[i], for i < count. `in` holds the
- * operand of the lower ranks. The function is called with pieces of the vectors, cut between any two elements, which
- * may be aligned in any way whatever the caller's buffers are; in the thread of a blocking call, or for a stream in one
- * of the library's, with a stack of 2 MiB. It runs in the floating-point mode (rounding, denormals) of the thread that
- * has made the call. It must be associative and touch nothing else of these vectors. It must not call this library:
- * every function but tuttiGetVersion, tuttiGetErrorString and tuttiGetLastError returns tuttiInvalidUsage there and
- * changes nothing. A C++ exception that it throws fails the communicator. It must not leave by longjmp, nor end its
+ * operand of the lower ranks. The function gets pieces of the vectors, cut between any two elements and aligned in any
+ * way, whatever the alignment of the caller's buffers. It runs in the thread of a blocking call, or for a stream in a
+ * thread of the library with a stack of 2 MiB. It runs in the floating-point mode (rounding, denormals) of the thread
+ * that made the call. It must be associative and touch nothing else of these vectors. It must not call this library:
+ * every function except tuttiGetVersion, tuttiGetErrorString and tuttiGetLastError returns tuttiInvalidUsage there and
+ * changes nothing. If it throws a C++ exception, the communicator fails. It must not leave by longjmp, nor end its
  * thread. */
 typedef void (*tuttiRedOpFunction_t)(const void *in, void *inout, size_t count, tuttiDataType_t datatype,
                                      void *context);
 
-/* *op = an operator that calls `function` with `context`, for all datatypes, the program's too. commutative 0: the
- * values of the ranks are combined in their order, a0 op a1 op ..., with brackets anywhere; else in any order. In which
- * order, and with which brackets, depends on the size and the number of ranks, and is the same in every run. One rank's
- * value is returned as it is. What `context` points to is the caller's, and stays until the operations with it are
- * complete. */
+/* *op = an operator that calls `function` with `context`, for all datatypes, also user-defined ones. If commutative is
+ * 0, the values are combined in the order of ranks, a0 op a1 op ..., with any brackets; otherwise in any order. Order
+ * and brackets depend on the size and the number of ranks, and are the same in every run. With one rank, the result is
+ * its value. `context` must stay valid until the operations with it are complete; the caller owns it. */
 TUTTI_EXPORT tuttiResult_t tuttiRedOpCreate(tuttiRedOp_t *op, tuttiRedOpFunction_t function, void *context,
                                             int commutative, tuttiComm_t comm);
 /* *op = the sum over ranks of this rank's *scalar times its elements. *scalar is one element of `datatype`, which the
@@ -53,7 +52,7 @@ TUTTI_EXPORT tuttiResult_t tuttiRedOpCreate(tuttiRedOp_t *op, tuttiRedOpFunction
  * until the operations are complete. */
 TUTTI_EXPORT tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDataType_t datatype,
                                                      tuttiScalarResidence_t residence, tuttiComm_t comm);
-/* Frees the operator; what is queued with it goes on. The communicator's end frees all that are left. A built-in
+/* Frees the operator; queued operations keep it. The end of the communicator frees all remaining operators. A built-in
  * operator is tuttiInvalidArgument. */
 TUTTI_EXPORT tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 

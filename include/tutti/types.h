@@ -5,11 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The version of this header: tuttiGetVersion says the library's. */
+/* The version of this header. tuttiGetVersion returns the library's. */
 #define TUTTI_MAJOR 0
-/* Of the version, the second number. */
+/* The second number of the version. */
 #define TUTTI_MINOR 1
-/* Of the version, the third number. */
+/* The third number of the version. */
 #define TUTTI_PATCH 0
 /* A version as one number: TUTTI_VERSION_CODE >= TUTTI_VERSION(0, 1, 0). Numbers of tutti, not of NCCL. */
 #define TUTTI_VERSION(x, y, z) ((x) * 10000 + (y) * 100 + (z))
@@ -79,13 +79,14 @@ typedef enum {
 } tuttiDataType_t;
 
 /* 16- and 8-bit floats are combined in float32 and rounded once per combination. Integer sums and products wrap.
- * tuttiAvg is the sum divided by the number of ranks, once, after the last addition; for integers the (wrapped) sum is
- * divided with truncation towards zero, as in NCCL. If a rank contributes NaN the result is NaN, of max and min too; +0
- * is above -0. Every NaN that a reduction of two or more ranks gives is the same: all bits set, which is a quiet one.
- * Payloads are lost. Built-in operators and pre-multiplied sums round to nearest and keep denormal numbers, whatever
- * floating-point mode a thread is in. So all ranks of an all-reduce get the same bits, whatever the data. Complex numbers have sum, prod
- * and avg (prod by the plain formula, without C's Annex G for infinities); of booleans sum and max are lor, prod and
- * min are land, and there is no avg. An operator that the datatype does not have is tuttiInvalidArgument. */
+ * tuttiAvg is the sum divided by the number of ranks, once, after the last addition. For integers the (wrapped) sum is
+ * divided with truncation towards zero, as in NCCL. If a rank contributes NaN the result is NaN, also of max and min;
+ * +0 is above -0. Every NaN that a reduction of two or more ranks returns is the same: a quiet one with all bits set.
+ * Payloads are lost. Built-in operators and pre-multiplied sums round to nearest and keep denormal numbers, in any
+ * floating-point mode of the thread. So all ranks of an all-reduce get the same bits, whatever the data. Complex
+ * numbers have sum, prod and avg (prod by the plain formula, without C's Annex G for infinities). For booleans, sum and
+ * max are lor, prod and min are land, and there is no avg. An operator that the datatype does not have is
+ * tuttiInvalidArgument. */
 typedef enum {
   tuttiSum = 0,
   tuttiProd = 1,
@@ -109,7 +110,7 @@ typedef enum {
   tuttiScalarResidenceMax = 0x7fffffff
 } tuttiScalarResidence_t;
 
-/* The collectives, where a call asks about one. Numbers up to 30 are kept for those to come. */
+/* The collectives, for calls that ask about one. Numbers up to 30 are reserved for later ones. */
 typedef enum {
   tuttiCollectiveAllReduce = 0,
   tuttiCollectiveReduceScatter = 1,
