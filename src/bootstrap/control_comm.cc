@@ -232,7 +232,7 @@ bool ControlComm::handle_commands() {
   }
   for (const Part& part : commands.parts) {
     tree_->flood(own_parts_.emplace_back(pack_part(id_, part)), nullptr);
-    if (own_parts_.size() > kPartsInUse) own_parts_.pop_front();
+    if (own_parts_.size() > kPartsInUse) own_parts_.erase(own_parts_.begin());
   }
   if (!commands.parts.empty()) {
     tree_->flush();

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -142,12 +141,12 @@ class ControlComm final : public ControlTree {
   bool enlisted_ = false;  // constant after enlist()
 
   // The tree's thread's own.
-  bool any_notice_ = false;            // all members have been told of a failure, or will be
-  std::string notice_;                 // by this frame, unless it was a death
-  std::deque<std::string> own_parts_;  // the last frames of this rank's parts, which others may still need
-  std::set<int> introduced_;           // ranks that have made their parts, of a communicator that has been split off
-  bool parted_ = false;                // this rank has sent its leave notice
-  CallSummary own_parting_;            // with this
+  bool any_notice_ = false;             // all members have been told of a failure, or will be
+  std::string notice_;                  // by this frame, unless it was a death
+  std::vector<std::string> own_parts_;  // the last frames of this rank's parts, which others may still need
+  std::set<int> introduced_;            // ranks that have made their parts, of a communicator that has been split off
+  bool parted_ = false;                 // this rank has sent its leave notice
+  CallSummary own_parting_;             // with this
   bool asked_for_calls_ = false;
   struct HeardRefusal {
     std::uint32_t serial = 0;

@@ -154,7 +154,7 @@ void Listeners::unsubscribe(std::uint64_t communicator) {
   mailboxes_.erase(communicator);
 }
 
-std::deque<net::Authenticated> Listeners::take(std::uint64_t communicator) {
+std::vector<net::Authenticated> Listeners::take(std::uint64_t communicator) {
   const MutexLock lock(mutex_);
   return std::exchange(mailbox(communicator).kept, {});
 }
@@ -169,7 +169,7 @@ void Listeners::deliver(std::vector<net::Authenticated> connections) {
       continue;
     }
     Mailbox& box = mailbox(communicator);
-    if (box.kept.size() >= box.most) box.kept.pop_front();
+    if (box.kept.size() >= box.most) box.kept.erase(box.kept.begin());
     box.kept.push_back(std::move(connection));
     ring(box.bell);
   }

@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -64,7 +63,7 @@ class Listeners {
   void subscribe(std::uint64_t communicator, std::size_t most) TUTTI_EXCLUDES(mutex_);
   void unsubscribe(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
   // What has come for it since the last call.
-  std::deque<net::Authenticated> take(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
+  std::vector<net::Authenticated> take(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
 
   // While it lives a thread waits for connections of these communicators, for which there are mailboxes. In a poll
   // loop, after take(): prepare(set), set.wait(), process(set).
@@ -93,8 +92,8 @@ class Listeners {
  private:
   struct Mailbox {
     std::size_t most = 0;
-    std::deque<net::Authenticated> kept;
-    int bell = -1;  // of the thread that waits, if another looks at the sockets
+    std::vector<net::Authenticated> kept;  // the oldest first. An empty deque would take half a KiB
+    int bell = -1;                         // of the thread that waits, if another looks at the sockets
   };
   Mailbox& mailbox(std::uint64_t communicator) TUTTI_REQUIRES(mutex_);
   Status open_unix(PeerInfo* info);
