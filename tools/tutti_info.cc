@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/config.h"
+#include "base/log.h"
 #include "base/variables.h"
 #include "base/version.h"
 #include "bootstrap/launch/trace.h"
@@ -168,18 +169,6 @@ std::string in_json(const Info& info) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
-// A value may be anything: what would move a terminal's cursor is shown as its number.
-std::string printable(const std::string& text) {
-  constexpr int kFirst = 0x20;
-  constexpr int kDelete = 0x7f;
-  std::string shown;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    shown += byte < kFirst || byte == kDelete ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  return shown;
-}
-
 void print(const Info& info) {
   std::printf("tutti %s, protocol %u, %s build by %s\n", library_version(), kProtocol, kBuildType, __VERSION__);
   std::printf("C library %s: %s\n", info.library.version.c_str(), info.library.path.c_str());
@@ -195,10 +184,10 @@ void print(const Info& info) {
   std::printf("\nSettings\n");
   for (const SettingLine& line : info.settings) {
     const bool given = line.source != "default";
-    std::printf("  %-23s %s, %s%s\n", line.name.c_str(), printable(line.value).c_str(), line.source.c_str(),
+    std::printf("  %-23s %s, %s%s\n", line.name.c_str(), log::printable(line.value).c_str(), line.source.c_str(),
                 given ? fmt::format("; default {}", line.fallback).c_str() : "");
     std::printf("  %-23s   %s\n", "", line.meaning.c_str());
-    if (!line.trouble.empty()) std::printf("  %-23s   cannot be read: %s\n", "", printable(line.trouble).c_str());
+    if (!line.trouble.empty()) std::printf("  %-23s   cannot be read: %s\n", "", log::printable(line.trouble).c_str());
   }
   if (info.unknown.empty()) return;
   std::printf("\nUnknown, ignored\n");

@@ -82,7 +82,7 @@ void CommTable::free(CommSlot* slot) {
 }
 
 Status CommTable::refusal(std::uint64_t handle) {
-  if (handle == 0) return Status::invalid_argument("comm is NULL");
+  if (handle == 0) return Status::invalid_argument("comm is NULL: no communicator was made");
   const CommSlot* const slot = find(handle);
   if (slot == nullptr || slot->handle != handle || slot->state == State::kFree || slot->state == State::kReserved) {
     return Status::invalid_argument("comm is not a communicator: it was never made, or it is destroyed or aborted");

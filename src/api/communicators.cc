@@ -12,6 +12,7 @@
 #include "api/configuration.h"
 #include "api/groups.h"
 #include "api/handles.h"
+#include "base/log.h"
 #include "communicator/binding.h"
 #include "communicator/descriptions.h"
 #include "communicator/host_functions.h"
@@ -195,6 +196,11 @@ const char* tuttiGetLastError(tuttiComm_t comm) {
     });
     if (!found.is_ok()) thread->told = found;
   }
+  const Status& told = thread->told;
+  // Without memory for the longer text the shorter stays.
+  if (tutti::internal::log::has_controls(told.message()))
+    (void)guarded(
+        [&] { return thread->told = Status(told.code(), tutti::internal::log::printable(told.message())), Status(); });
   return thread->told.message().c_str();
 }
 

@@ -22,6 +22,11 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kLevels = {"error", "warn", "info", "debug"};  // by the values of Level
 
+bool is_control(char c) {
+  constexpr char kDelete = 0x7f;
+  return (c >= 0 && c < ' ') || c == kDelete;
+}
+
 Level level_from_environment() {
   const auto text = environment_variable("TUTTI_LOG");
   return text ? level_named(*text).value_or(Level::kWarn) : Level::kWarn;
@@ -94,7 +99,6 @@ bool add_rank(std::uint64_t job, int rank) {
   }
 }
 
-// No guarded static: a forked child would wait for the thread that has been reading it.
 std::optional<Level> level_named(std::string_view name) {
   for (std::size_t i = 0; i < kLevels.size(); ++i) {
     const bool same = std::equal(name.begin(), name.end(), kLevels[i].begin(), kLevels[i].end(),
@@ -104,6 +108,17 @@ std::optional<Level> level_named(std::string_view name) {
   return std::nullopt;
 }
 
+bool has_controls(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), is_control);
+}
+
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (const char c : text) shown += is_control(c) ? fmt::format("\\x{:02x}", c) : std::string(1, c);
+  return shown;
+}
+
+// No guarded static: a forked child would wait for the thread that has been reading it.
 bool enabled(Level level) {
   static std::atomic<int> most{-1};
   int value = most.load(std::memory_order_relaxed);
@@ -117,7 +132,6 @@ bool enabled(Level level) {
 // Nobody waits for who reads standard error, least of all the threads by whose answers other ranks know that this one
 // lives: what it does not take now is lost, and the next line says how many were.
 void write(Level level, const std::string& line) {
-  static constexpr const char* kNames[] = {"error", "warn", "info", "debug"};
   static std::atomic<unsigned> lost{0};
   pollfd p{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&p, 1, 0) <= 0 || (p.revents & POLLOUT) == 0) {
@@ -129,7 +143,7 @@ void write(Level level, const std::string& line) {
   const Ranks* const ranks = process_ranks.load();
   const std::string begin = fmt::format("{} {} tutti[{}] {}", time_text(), host.nodename, ::getpid(),
                                         ranks == nullptr ? std::string() : ranks->text);
-  std::string text = begin + kNames[static_cast<int>(level)] + ": " + line;
+  std::string text = begin + std::string(kLevels[static_cast<std::size_t>(level)]) + ": " + printable(line);
   const std::size_t most = stderr_is_file() ? SIZE_MAX : PIPE_BUF;
   cut(&text, most - 1);
   text += "\n";

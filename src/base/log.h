@@ -14,6 +14,10 @@ enum class Level : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
 
 // A value of TUTTI_LOG, in any case (NCCL's are in upper case). None: it is no level.
 [[nodiscard]] std::optional<Level> level_named(std::string_view name);
+// With control characters as numbers: a text may contain the value of a variable, which may be anything, and must
+// neither move a terminal's cursor nor begin a line.
+[[nodiscard]] std::string printable(std::string_view text);
+[[nodiscard]] bool has_controls(std::string_view text);
 [[nodiscard]] bool enabled(Level level);
 // One line, written with one system call. Any thread.
 void write(Level level, const std::string& line);

@@ -76,6 +76,10 @@ TEST_CASE("settings of RDMA that make no sense are refused on machines without R
   std::array<tuttiComm_t, kRanks> comms{};
   CHECK(tuttiCommInitAll(comms.data(), kRanks, nullptr) == tuttiInvalidUsage);
   CHECK(std::string(tuttiGetLastError(nullptr)).find("nonsense") != std::string::npos);
+  // An error may be printed by who gets it.
+  ::setenv("TUTTI_VERBS", "non\nsense", 1);
+  CHECK(tuttiGetUniqueId(&id) == tuttiInvalidUsage);
+  CHECK(std::string(tuttiGetLastError(nullptr)).find("non\\x0asense") != std::string::npos);
   ::unsetenv("TUTTI_VERBS");
 }
 

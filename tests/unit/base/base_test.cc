@@ -241,12 +241,12 @@ TEST_CASE("the defaults that are said of variables are those of the settings") {
 }
 
 TEST_CASE("a level of the log that there is not is told") {
-  for (const char* level : {"", "error", "warn", "info", "debug"}) {
+  for (const char* level : {"", "error", "warn", "info", "debug", "INFO", "Warn"}) {
     INFO(level);
     ::setenv("TUTTI_LOG", level, 1);
     CHECK(unknown_variables().empty());
   }
-  for (const char* level : {"verbose", "WARN", "infos", "2"}) {
+  for (const char* level : {"verbose", "WARN ", "infos", "2"}) {
     ::setenv("TUTTI_LOG", level, 1);
     const auto told = unknown_variables();
     REQUIRE(told.size() == 1);

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -64,6 +65,12 @@ std::string in_file(const std::string& line) {
 }
 
 }  // namespace
+
+TEST_CASE("what a log line quotes neither begins a line nor moves a terminal's cursor", "[fork]") {
+  const std::string said = in_pipe("a\nb\x1b[31mc\x7f");
+  CHECK(said.find("a\\x0ab\\x1b[31mc\\x7f\n") != std::string::npos);
+  CHECK(std::count(said.begin(), said.end(), '\n') == 1);
+}
 
 TEST_CASE("a log line that is longer than a pipe takes at once says how much is missing", "[fork]") {
   for (const std::size_t bytes : {6000U, 4096U, 100'000U}) {
