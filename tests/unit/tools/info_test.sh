@@ -35,7 +35,7 @@ expect 0 '^  TUTTI_TIMEOUT_MS  *1800000, default$' info
 TUTTI_TIMEOUT_MS=77 expect 0 '^  TUTTI_TIMEOUT_MS  *77, environment; default 1800000$' info
 TUTTI_TIMEOUT_MS=long expect 0 'cannot be read: TUTTI_TIMEOUT_MS="long" is not a number' info
 TUTTI_VERBS=rails=x expect 0 'cannot be read: .*rails' info
-TUTTI_LOG=loud expect 0 'cannot be read: TUTTI_LOG="loud" is none of' info
+TUTTI_LOG=loud expect 0 'cannot be read: TUTTI_LOG="loud" is not error' info
 TUTTI_TIMEOUT=5 expect 0 '^  TUTTI_TIMEOUT  *did you mean TUTTI_TIMEOUT_MS?$' info
 TUTTI_SOCKET_IFNAME=eth0 expect 0 '^  TUTTI_SOCKET_IFNAME  *did you mean TUTTI_INTERFACE?$' info
 TUTTI_RANK=first TUTTI_WORLD_SIZE=2 expect 0 'cannot be read: no rank' info
