@@ -22,7 +22,7 @@ grep -q 'tuttiNumOps' "$root/html/types_8h.html" || fail 'the names of an enumer
 
 header=$root/include/tutti/memory.h
 cp "$header" "$root/memory.h"
-sed -i 's|^/\* Frees what tuttiMemAlloc gave|/* Frees what tuttiMemTake gave|' "$header"
+sed -i 's|^/\* Frees memory of tuttiMemAlloc|/* Frees memory of tuttiMemTake|' "$header"
 ! reference || fail 'a comment may name a function that there is not'
 grep -q "memory.h.*'tuttiMemTake'" "$root/log" || { cat "$root/log"; exit 1; }
 { sed '/^TUTTI_EXPORT.*tuttiMemFree/q' "$root/memory.h" && echo 'TUTTI_EXPORT void tuttiMemDump(void);' &&
