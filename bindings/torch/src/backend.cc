@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <tuple>
 #include <utility>
 
 #include "copies.h"
@@ -216,18 +218,12 @@ Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operat
 }
 
 WorkPtr Backend::begin(const std::shared_ptr<Channel>& channel, Operation operation) {
-  bool refused = false;
   {
     const std::lock_guard<std::mutex> lock(coalescing_mutex_);
-    refused = coalescing_ && operation.alone;
-    if (coalescing_ && !refused) {
-      coalesced_.emplace_back(channel, std::move(operation));
+    if (coalescing_) {
+      coalesced_.in_channels.emplace_back(channel, std::move(operation));
       return nullptr;
     }
-  }
-  if (refused) {
-    stop_coalescing();
-    refuse(operation.name, "cannot be coalesced");
   }
   auto work = make_work(*channel, operation);
   const bool here =
@@ -280,29 +276,53 @@ void Backend::startCoalescing() {
   coalescing_ = true;
 }
 
-// What has been called since the start does not run: the caller hears of the refusal in place of it.
-void Backend::stop_coalescing() {
-  std::vector<std::pair<std::shared_ptr<Channel>, Operation>> dropped;  // without the lock: it may take Python's
-  std::vector<Operation> dropped_on_device;
-  const std::lock_guard<std::mutex> lock(coalescing_mutex_);
-  coalescing_ = false;
-  dropped.swap(coalesced_);
-  dropped_on_device.swap(coalesced_on_device_);
+WorkPtr Backend::end_refused(const std::shared_ptr<Channel>& channel) {
+  const std::exception_ptr refusal = std::current_exception();
+  {
+    const std::lock_guard<std::mutex> lock(coalescing_mutex_);
+    if (coalescing_) {
+      if (coalesced_.refusal == nullptr) coalesced_.refusal = refusal;
+      if (channel != nullptr) coalesced_.in_channels.emplace_back(channel, Operation());
+      return nullptr;
+    }
+  }
+  if (channel != nullptr) channel->refuse(reason_of(refusal));
+  std::rethrow_exception(refusal);
 }
 
+// A refused list is freed without the lock: that may take Python's.
 WorkPtr Backend::endCoalescing() {
-  if (auto work = end_coalescing_on_device(); work != nullptr) return work;
-  std::vector<Operation> collectives;
-  std::vector<std::pair<std::shared_ptr<Channel>, Operation>> transfers;
+  Coalesced list;
   {
     const std::lock_guard<std::mutex> lock(coalescing_mutex_);
     if (!std::exchange(coalescing_, false)) refuse("end_coalescing", "is called without start_coalescing");
-    for (auto& one : std::exchange(coalesced_, {})) {
-      if (one.first == collectives_) {
-        collectives.push_back(std::move(one.second));
-      } else {
-        transfers.push_back(std::move(one));
-      }
+    list = std::exchange(coalesced_, {});
+  }
+  try {
+    const bool mixed = !list.on_device.empty() && !list.in_channels.empty();
+    if (mixed) refuse("coalesced", "operations on a device cannot be coalesced with operations on the CPU");
+  } catch (const c10::Error&) {
+    if (list.refusal == nullptr) list.refusal = std::current_exception();
+  }
+  if (list.refusal == nullptr) {
+    return list.on_device.empty() ? begin_coalesced(std::move(list.in_channels))
+                                  : begin_coalesced_on_device(std::move(list.on_device));
+  }
+  std::set<std::shared_ptr<Channel>> told;
+  for (const auto& [channel, one] : list.in_channels) {
+    if (told.insert(channel).second) channel->refuse(reason_of(list.refusal));
+  }
+  std::rethrow_exception(list.refusal);
+}
+
+WorkPtr Backend::begin_coalesced(std::vector<std::pair<std::shared_ptr<Channel>, Operation>> coalesced) {
+  std::vector<Operation> collectives;
+  std::vector<std::pair<std::shared_ptr<Channel>, Operation>> transfers;
+  for (auto& one : coalesced) {
+    if (one.first == collectives_) {
+      collectives.push_back(std::move(one.second));
+    } else {
+      transfers.push_back(std::move(one));
     }
   }
   const bool any = !collectives.empty();  // a barrier has no tensors
@@ -404,10 +424,9 @@ void Backend::join_messages(const Direction& direction, const std::string& name,
   if (receives != nullptr) receives->fail(tuttiSystemError);
 }
 
-void Backend::check_peer(const char* name, int peer) {
+void Backend::check_peer(const char* name, int peer) const {
   const bool is_rank = peer >= 0 && peer < size_;
   if (is_rank && peer != rank_) return;
-  stop_coalescing();
   refuse(name, is_rank ? "a rank cannot exchange messages with itself" : c10::str("invalid rank: ", peer));
 }
 
@@ -421,9 +440,12 @@ MessageHeader header_of(const at::Tensor& tensor, int tag) {
 }  // namespace
 
 WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
-  check_peer("send", to);
   if (!device_of(tensors).is_cpu()) return transfer_on_device(true, tensors, to);
-  return run_in(messages({rank_, to, tag != 0}).first, [&] {
+  const auto find = [&] {
+    check_peer("send", to);
+    return messages({rank_, to, tag != 0}).first;
+  };
+  return run_in(find, [&] {
     const at::Tensor& tensor = check_single("send", tensors);
     Operation operation(c10d::OpType::SEND, "send", "tutti:send", {tensor}, {});
     operation.route = {rank_, to};
@@ -441,10 +463,15 @@ WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
 }
 
 WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
-  check_peer("recv", from);
   if (!device_of(tensors).is_cpu()) return transfer_on_device(false, tensors, from);
-  const auto [channel, receives] = messages({from, rank_, tag != 0});
-  return run_in(channel, [&, receives = receives] {
+  std::shared_ptr<TaggedReceives> receives;
+  const auto find = [&] {
+    check_peer("recv", from);
+    std::shared_ptr<Channel> channel;
+    std::tie(channel, receives) = messages({from, rank_, tag != 0});
+    return channel;
+  };
+  return run_in(find, [&] {
     const at::Tensor& tensor = check_single("recv", tensors);
     Operation operation(c10d::OpType::RECV, "recv", "tutti:recv", {}, {tensor});
     operation.sender = from;

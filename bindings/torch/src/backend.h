@@ -18,6 +18,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <future>
 #include <map>
@@ -89,7 +90,8 @@ class Backend final : public c10d::Backend {
   // Makes the communicator of that device. Collective.
   void eagerConnectSingleDevice(at::Device device) override;
 
-  // What is called between the two begins at the end, collectives as one group.
+  // What is called between the two begins at the end, collectives as one group. If a call is refused, none begins, and
+  // the end throws the first refusal.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
@@ -163,6 +165,12 @@ class Backend final : public c10d::Backend {
       return std::tie(from, to, tagged) < std::tie(other.from, other.to, other.tagged);
     }
   };
+  // The calls of one list.
+  struct Coalesced {
+    std::vector<Operation> on_device;
+    std::vector<std::pair<std::shared_ptr<Channel>, Operation>> in_channels;
+    std::exception_ptr refusal;  // the first; null: no call was refused
+  };
   // Of devices: by device for all ranks, and by the other rank for two, whatever the device.
   using QueueKey = std::pair<std::string, int>;
 
@@ -176,11 +184,13 @@ class Backend final : public c10d::Backend {
   // Runs `make`, which checks arguments and returns an Operation, and begins that.
   template <class Make>
   WorkPtr run(at::Device device, Make make);
-  template <class Make>
-  WorkPtr run_on_device(Make make);
+  // In the channel that `find` returns. Null: the operation is for a device.
+  template <class Find, class Make>
+  WorkPtr run_in(Find find, Make make);
   WorkPtr begin_on_device(Operation operation);
   WorkPtr begin_now_on_device(Operation operation);
-  WorkPtr end_coalescing_on_device();
+  WorkPtr begin_coalesced_on_device(std::vector<Operation> operations);
+  WorkPtr begin_coalesced(std::vector<std::pair<std::shared_ptr<Channel>, Operation>> coalesced);
   // The group's on that device, and that of two ranks. Returns when all of them have come.
   QueuePtr queue_at(const QueueKey& key, const std::function<QueuePtr()>& make);
   QueuePtr queue_of(at::Device device);
@@ -190,16 +200,17 @@ class Backend final : public c10d::Backend {
   WorkPtr transfer_on_device(bool sends, const Tensors& tensors, int peer);
   // Those that are made.
   std::vector<QueuePtr> device_queues();
-  template <class Make>
-  WorkPtr run_in(const std::shared_ptr<Channel>& channel, Make make);
   WorkPtr begin(const std::shared_ptr<Channel>& channel, Operation operation);
   [[nodiscard]] std::string told_of_group() const;
-  void stop_coalescing();
+  // REQUIRES: an exception is handled. Tells the other ranks of the channel, unless that is null, and throws the
+  // exception again. While calls are coalesced, keeps both for endCoalescing() instead, and returns null: after an
+  // exception inside its context manager, torch would keep all later collectives of the group to itself.
+  WorkPtr end_refused(const std::shared_ptr<Channel>& channel);
   Recorder::Entries record(const Operation& operation);
   [[nodiscard]] Recorded recorded(const Operation& operation) const;
   Work::Part begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here);
   c10::intrusive_ptr<Work> make_work(const Channel& channel, const Operation& operation) const;
-  void check_peer(const char* name, int peer);
+  void check_peer(const char* name, int peer) const;
   // Why there is nothing more to wait for before two ranks can exchange messages; empty: there is.
   [[nodiscard]] std::string no_pair(int peer, Clock::time_point deadline) const;
   Messages& messages_of(const Direction& direction);
@@ -248,9 +259,8 @@ class Backend final : public c10d::Backend {
   std::shared_ptr<const Recorder::Group> record_group_;  // when it has a name: from its first operation on
 
   std::mutex coalescing_mutex_;
-  bool coalescing_ = false;  // what is called is kept in the following, until the end or a refusal
-  std::vector<Operation> coalesced_on_device_;
-  std::vector<std::pair<std::shared_ptr<Channel>, Operation>> coalesced_;
+  bool coalescing_ = false;  // calls are kept in coalesced_, until the end
+  Coalesced coalesced_;
 };
 
 }  // namespace tutti_torch

@@ -95,7 +95,7 @@ WorkPtr Backend::begin_on_device(Operation operation) {
   {
     const std::lock_guard<std::mutex> lock(coalescing_mutex_);
     if (coalescing_) {
-      coalesced_on_device_.push_back(std::move(operation));
+      coalesced_.on_device.push_back(std::move(operation));
       return nullptr;
     }
   }
@@ -115,23 +115,9 @@ WorkPtr Backend::begin_now_on_device(Operation operation) {
   return c10::make_intrusive<DeviceWork>(rank_, std::move(told), queue, std::move(end));
 }
 
-// Null: there is nothing of it.
-WorkPtr Backend::end_coalescing_on_device() {
-  std::vector<Operation> operations;
-  bool others = false;
-  {
-    const std::lock_guard<std::mutex> lock(coalescing_mutex_);
-    if (coalesced_on_device_.empty()) return nullptr;
-    coalescing_ = false;
-    operations = std::exchange(coalesced_on_device_, {});
-    others = !coalesced_.empty();
-  }
+WorkPtr Backend::begin_coalesced_on_device(std::vector<Operation> operations) {
   Operation all = together(std::move(operations));
   all.async = true;
-  if (others) {
-    stop_coalescing();
-    refuse(all.name, "cannot be coalesced with operations on the CPU");
-  }
   check_one_device(all.name, all.inputs, all.outputs);
   return begin_now_on_device(std::move(all));
 }
@@ -146,8 +132,10 @@ void Backend::wait_for_current_streams() {
 
 // What is coalesced runs in the group's communicator, whose ranks it names; else it is of two.
 WorkPtr Backend::transfer_on_device(bool sends, const Tensors& tensors, int peer) {
-  return run_on_device([&] {
+  const auto on_device = [] { return std::shared_ptr<Channel>(); };
+  return run_in(on_device, [&] {
     const char* const name = sends ? "send" : "recv";
+    check_peer(name, peer);
     const at::Tensor& tensor = check_single(name, tensors);
     Operation operation = sends ? Operation(c10d::OpType::SEND, name, "tutti:send", {tensor}, {})
                                 : Operation(c10d::OpType::RECV, name, "tutti:recv", {}, {tensor});

@@ -38,6 +38,20 @@ std::string told_of_pair(std::string text, PairRanks ranks) {
   return text;
 }
 
+std::string reason_of(const std::exception_ptr& error) {
+  std::string why;
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& e) {
+    why = e.what_without_backtrace();
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  constexpr std::string_view kName = "tutti ";
+  if (why.starts_with(kName)) why.erase(0, kName.size());
+  return why;
+}
+
 std::exception_ptr backend_error(const std::string& operation, const std::string& text) {
   try {
     C10_THROW_ERROR(DistBackendError, "tutti " + operation + ": " + text);

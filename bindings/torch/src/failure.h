@@ -21,6 +21,8 @@ struct PairRanks {
 };
 // A text of such a communicator, in the group's ranks, without what is of the C interface alone.
 std::string told_of_pair(std::string text, PairRanks ranks);
+// What an exception says, without the name of tutti and torch's backtrace.
+std::string reason_of(const std::exception_ptr& error);
 // torch.distributed.DistBackendError, a RuntimeError: "tutti all_reduce: ...".
 std::exception_ptr backend_error(const std::string& operation, const std::string& text);
 // Throws backend_error() unless the call has succeeded.

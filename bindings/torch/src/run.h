@@ -1,11 +1,8 @@
 // How the operations of Backend begin.
 #pragma once
 
-#include <c10/util/Exception.h>
-
 #include <exception>
-#include <string>
-#include <string_view>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -25,38 +22,24 @@ inline tuttiResult_t call_together(const std::vector<Call>& calls, tuttiComm_t c
   return first != tuttiSuccess ? first : result;
 }
 
-template <class Make>
-WorkPtr Backend::run_in(const std::shared_ptr<Channel>& channel, Make make) {
+template <class Find, class Make>
+WorkPtr Backend::run_in(Find find, Make make) {
+  std::shared_ptr<Channel> channel;
   Operation operation;
   try {
+    channel = find();
     operation = make();
     check_one_device(operation.name, operation.inputs, operation.outputs);
-  } catch (const c10::Error& e) {
-    std::string_view why = e.what_without_backtrace();
-    if (why.starts_with("tutti ")) why.remove_prefix(6);
-    channel->refuse(std::string(why));
-    stop_coalescing();
-    throw;
+    if (operation.alone && is_coalescing()) refuse(operation.name, "cannot be coalesced");
+  } catch (const std::exception&) {
+    return end_refused(channel);
   }
-  return begin(channel, std::move(operation));
-}
-
-template <class Make>
-WorkPtr Backend::run_on_device(Make make) {
-  Operation operation;
-  try {
-    operation = make();
-    check_one_device(operation.name, operation.inputs, operation.outputs);
-  } catch (const c10::Error&) {
-    stop_coalescing();
-    throw;
-  }
-  return begin_on_device(std::move(operation));
+  return channel != nullptr ? begin(channel, std::move(operation)) : begin_on_device(std::move(operation));
 }
 
 template <class Make>
 WorkPtr Backend::run(at::Device device, Make make) {
-  return device.is_cpu() ? run_in(collectives_, std::move(make)) : run_on_device(std::move(make));
+  return run_in([&] { return device.is_cpu() ? collectives_ : nullptr; }, std::move(make));
 }
 
 }  // namespace tutti_torch

@@ -298,8 +298,9 @@ def test_sparse_tensors_are_not_coalesced() -> None:
     def body(rank: int, size: int) -> None:
         group = dist.group.WORLD
         group._start_coalescing(torch.device("cpu"))
-        with pytest.raises(RuntimeError, match="coalesced"):
-            dist.all_reduce(torch.eye(3).to_sparse())
+        dist.all_reduce(torch.eye(3).to_sparse())
+        with pytest.raises(RuntimeError, match="cannot be coalesced"):
+            group._end_coalescing(torch.device("cpu"))
         # The list has ended with that.
         with pytest.raises(RuntimeError, match="without start_coalescing"):
             group._end_coalescing(torch.device("cpu"))

@@ -365,8 +365,9 @@ def test_a_refusal_ends_coalescing(each: Callable[..., list[Any]]) -> None:
         backend = dist.group.WORLD._get_backend(own.device)
         for wrong, peer in (([own, own], 1 - rank), ([own], 17)):
             backend._start_coalescing()
+            backend.send(wrong, peer, 0)
             with pytest.raises(RuntimeError, match="single-element|invalid rank"):
-                backend.send(wrong, peer, 0)
+                backend._end_coalescing()
         dist.all_reduce(own)
         assert own.cpu().eq(1).all()
 
