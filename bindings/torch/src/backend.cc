@@ -214,7 +214,7 @@ Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operat
   } else {
     channel->begin(flight, std::move(operation.call), copies, here);
   }
-  return {channel, std::move(flight), operation.receives};
+  return {channel, std::move(flight)};
 }
 
 WorkPtr Backend::begin(const std::shared_ptr<Channel>& channel, Operation operation) {
@@ -381,6 +381,9 @@ std::pair<std::shared_ptr<Channel>, std::shared_ptr<TaggedReceives>> Backend::me
   messages.channel = std::make_shared<Channel>(name, PairRanks{from, to}, own_store_, rank_);
   if (tagged && to == rank_) {
     messages.receives = std::make_shared<TaggedReceives>(messages.channel, from, comm_timeout_, messages.receives);
+    messages.channel->look_also([weak = std::weak_ptr(messages.receives)] {
+      if (const auto receives = weak.lock()) receives->fail_late();
+    });
   }
   Watchdog::get().add(messages.channel);
   try {

@@ -202,6 +202,7 @@ std::optional<Channel::Begun> Channel::oldest() {
 
 bool Channel::look_after() {
   const bool tells = completer_.look_after();
+  if (looks_also_) looks_also_();
   const auto first = oldest();
   if (!first) return tells;
   if (Clock::now() - first->flight->begun() < kPatience || comm_ == nullptr) return true;

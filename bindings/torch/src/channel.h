@@ -66,6 +66,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // The same ranks with their buffers on a device (tutti's name). Collective, in the order of the operations.
   tuttiComm_t split_to(const std::string& device, int rank, std::chrono::milliseconds timeout);
 
+  // look_after() calls it as well. Before anybody else has the channel.
+  void look_also(std::function<void()> look) { looks_also_ = std::move(look); }
   // Looks after what is on its way: lets go of what has ended, and fails what another rank has refused. Returns whether
   // there is anything left.
   bool look_after();
@@ -101,6 +103,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::atomic<tuttiComm_t> comm_{nullptr};
   std::atomic<std::uint64_t> sequence_{0};
   Completer completer_;
+  std::function<void()> looks_also_;
 
   std::mutex order_;  // held while an operation begins, or runs in its caller's thread
   tuttiStream_t stream_ = nullptr;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
@@ -247,25 +248,23 @@ tuttiResult_t TaggedReceives::end_channel(const std::string& why) {
   return tuttiAborted;
 }
 
-// The communicator's own timeout, which begins a moment earlier, has the better text of a silent sender.
-void TaggedReceives::wait(const std::shared_ptr<Flight>& flight, Clock::time_point begun) {
-  if (flight->wait(begun + timeout_ + kAfterCommunicator)) return;
-  std::optional<Wanted> late;
+// The communicator's own timeout, which begins a moment earlier, has the better text of a silent sender. A receive
+// whose message is on its way is not among the wanted ones: for that the communicator's timeout counts.
+void TaggedReceives::fail_late() {
+  const auto latest = Clock::now() - timeout_ - kAfterCommunicator;
+  std::list<Wanted> late;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found =
-        std::find_if(wanted_.begin(), wanted_.end(), [&](const Wanted& one) { return one.flight == flight; });
-    if (found != wanted_.end()) {
-      late = std::move(*found);
-      wanted_.erase(found);
+    for (auto one = wanted_.begin(); one != wanted_.end();) {
+      const auto next = std::next(one);
+      if (one->flight->begun() <= latest) late.splice(late.end(), wanted_, one);
+      one = next;
     }
   }
-  if (late) {
-    flight->settle_with(c10::str("Timed out waiting: rank ", sender_, " has sent no message with tag ",
-                                 late->header.tag, " for ", timeout_.count(), " ms"));
+  for (const Wanted& one : late) {
+    one.flight->settle_with(c10::str("Timed out waiting: rank ", sender_, " has sent no message with tag ",
+                                     one.header.tag, " for ", timeout_.count(), " ms"));
   }
-  // Its message is on its way, for which the communicator's timeout counts, or another thread fails it.
-  (void)flight->wait(std::nullopt);
 }
 
 void TaggedReceives::fail(tuttiResult_t result) {

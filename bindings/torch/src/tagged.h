@@ -60,7 +60,8 @@ class TaggedReceives : public std::enable_shared_from_this<TaggedReceives> {
     void* data = nullptr;
     std::shared_ptr<Flight> flight;
   };
-  // before: of a channel in whose place this one comes, or null: what that has kept is found here. timeout: of wait().
+  // before: of a channel in whose place this one comes, or null: what that has kept is found here. timeout: of a
+  // receive, see fail_late().
   TaggedReceives(const std::shared_ptr<Channel>& channel, int sender, std::chrono::milliseconds timeout,
                  const std::shared_ptr<TaggedReceives>& before);
   ~TaggedReceives();
@@ -73,10 +74,9 @@ class TaggedReceives : public std::enable_shared_from_this<TaggedReceives> {
   void start();
   // It gets none, or has none any more.
   void fail(tuttiResult_t result);
-  // Waits for the end of a receive. A receive that has no message when the timeout has passed since `begun` fails, and
-  // leaves its messages to later receives. The communicator's timeout is not enough: it begins anew with each message
-  // of another tag.
-  void wait(const std::shared_ptr<Flight>& flight, Clock::time_point begun);
+  // Fails the receives that have had no message for the timeout, and leaves their messages to later receives. Called
+  // now and then: the communicator's timeout is not enough, as it begins anew with each message of another tag.
+  void fail_late();
 
  private:
   struct Kept {

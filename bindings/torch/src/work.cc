@@ -69,14 +69,9 @@ int Work::sourceRank() const {
 
 bool Work::wait(std::chrono::milliseconds timeout) {
   const auto limit = timeout == kNoTimeout ? timeout_ : timeout;
-  const auto begun = Clock::now();
   std::optional<Clock::time_point> deadline;
-  if (limit > kNoTimeout) deadline = begun + limit;
+  if (limit > kNoTimeout) deadline = Clock::now() + limit;
   for (const Part& part : parts_) {
-    if (!deadline && part.receives != nullptr) {
-      part.receives->wait(part.flight, begun);
-      continue;
-    }
     if (part.flight->wait(deadline)) continue;
     std::rethrow_exception(backend_error(part.flight->operation(),
                                          "Timed out waiting " + std::to_string(limit.count()) + "ms for it to end"));

@@ -11,7 +11,6 @@
 
 #include "channel.h"
 #include "flight.h"
-#include "tagged.h"
 
 namespace tutti_torch {
 
@@ -20,7 +19,6 @@ class Work final : public c10d::Work {
   struct Part {
     std::shared_ptr<Channel> channel;
     std::shared_ptr<Flight> flight;
-    std::shared_ptr<TaggedReceives> receives;  // null: the flight is no receive with a tag
   };
   // title: of its range in profiles. timeout: of wait() where it is given none; 0: the communicator's is enough.
   // sender: whom a receive is from, else -1. lists: see future_value.h.

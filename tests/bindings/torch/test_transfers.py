@@ -201,7 +201,7 @@ def test_a_message_that_memory_cannot_hold_is_an_error(monkeypatch: pytest.Monke
     ranks.run(2, body)
 
 
-@pytest.mark.parametrize("form", ("recv", "irecv", "batch"))
+@pytest.mark.parametrize("form", ("recv", "irecv", "batch", "future", "polling"))
 def test_messages_of_other_tags_do_not_restart_the_timeout_of_a_receive(form: str) -> None:
     """The sender's messages of tag 1 never pause for long; the receive of tag 2 ends nevertheless, and the pair goes on."""
     timeout_s, tag = 5, 2
@@ -212,6 +212,13 @@ def test_messages_of_other_tags_do_not_restart_the_timeout_of_a_receive(form: st
             dist.recv(tensor, 0, tag=tag)
         elif form == "irecv":
             dist.irecv(tensor, 0, tag=tag).wait()
+        elif form == "future":
+            dist.irecv(tensor, 0, tag=tag).get_future().wait()
+        elif form == "polling":
+            work = dist.irecv(tensor, 0, tag=tag)
+            while not work.is_completed():
+                time.sleep(0.01)
+            work.wait()
         else:
             for work in dist.batch_isend_irecv([dist.P2POp(dist.irecv, tensor, 0, tag=tag)]):
                 work.wait()
