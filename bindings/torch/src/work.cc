@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "failure.h"
@@ -10,6 +11,11 @@
 
 namespace tutti_torch {
 namespace {
+
+// A wait for several parts becomes longer by at most this share of it.
+constexpr int kPausesInTime = 16;
+constexpr std::chrono::microseconds kShortestPause{10};  // a shorter sleep takes longer than that
+constexpr std::chrono::milliseconds kLongestPause{1};
 
 std::optional<std::vector<at::Tensor>> profiled(const Tensors& inputs) {
   if (inputs.empty()) return std::nullopt;
@@ -67,16 +73,34 @@ int Work::sourceRank() const {
   return sender_;
 }
 
+// Parts end independently of each other: no event of tutti stands for all of them.
+bool Work::wait_for_parts(std::optional<Clock::time_point> deadline) const {
+  if (parts_.size() == 1) return parts_.front().flight->wait(deadline);
+  const auto begun = Clock::now();
+  while (!all_ended() && error_of(parts_) == nullptr) {
+    const auto now = Clock::now();
+    if (deadline.has_value() && now >= *deadline) return false;
+    const Clock::duration pause = std::min<Clock::duration>((now - begun) / kPausesInTime, kLongestPause);
+    if (pause < kShortestPause) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(pause);
+    }
+  }
+  return true;
+}
+
 bool Work::wait(std::chrono::milliseconds timeout) {
   const auto limit = timeout == kNoTimeout ? timeout_ : timeout;
   std::optional<Clock::time_point> deadline;
   if (limit > kNoTimeout) deadline = Clock::now() + limit;
-  for (const Part& part : parts_) {
-    if (part.flight->wait(deadline)) continue;
-    std::rethrow_exception(backend_error(part.flight->operation(),
+  if (!wait_for_parts(deadline)) {
+    const auto late = std::find_if(parts_.begin(), parts_.end(), [](const Part& part) { return !part.flight->poll(); });
+    const Part& named = late != parts_.end() ? *late : parts_.back();
+    std::rethrow_exception(backend_error(named.flight->operation(),
                                          "Timed out waiting " + std::to_string(limit.count()) + "ms for it to end"));
   }
-  if (range_ != nullptr) range_->end();
+  if (range_ != nullptr) (void)all_ended();
   if (const std::exception_ptr error = error_of(parts_)) std::rethrow_exception(error);
   return true;
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
@@ -66,6 +67,8 @@ class Work final : public c10d::Work {
   };
   [[nodiscard]] static std::exception_ptr error_of(const std::vector<Part>& parts);
   [[nodiscard]] bool all_ended() const;
+  // Until all parts have ended, or one has failed; false at the deadline.
+  [[nodiscard]] bool wait_for_parts(std::optional<Clock::time_point> deadline) const;
   // Calls it when all parts have ended: at once, or in a thread of the last part's channel.
   void when_done(std::function<void()> told);
 
