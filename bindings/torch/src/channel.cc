@@ -103,6 +103,10 @@ tuttiComm_t Channel::split_to(const std::string& device, int rank, std::chrono::
 
 void Channel::look_for_refusals(const std::shared_ptr<Flight>& flight) {
   {
+    const std::lock_guard<std::mutex> order(order_);
+    if (std::exchange(withdraws_, false)) withdraw_refusal(next());
+  }
+  {
     const std::lock_guard<std::mutex> lock(flights_mutex_);
     flights_.push_back({0, flight});
   }

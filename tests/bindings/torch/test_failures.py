@@ -76,6 +76,23 @@ def test_what_all_ranks_refuse_leaves_the_group_as_it_was() -> None:
     ranks.run(3, body)
 
 
+@pytest.mark.parametrize("tag", (0, 7))
+def test_a_receive_after_a_refused_one_waits_for_its_message(tag: int) -> None:
+    def body(rank: int, size: int) -> None:
+        # The ranks have met.
+        tensor = torch.zeros(10)
+        dist.recv(tensor, 1, tag=tag) if rank == 0 else dist.send(tensor, 0, tag=tag)
+        if rank == 0:
+            refused_text(lambda: dist.recv(WRONG["share memory"](), 1, tag=tag))
+            dist.recv(tensor, 1, tag=tag)
+            assert tensor.eq(1).all()
+        else:
+            time.sleep(2)
+            dist.send(torch.ones(10), 0, tag=tag)
+
+    ranks.run(2, body)
+
+
 def test_a_refusal_explains_no_later_failure() -> None:
     def body(rank: int, size: int) -> None:
         if rank == 0:
