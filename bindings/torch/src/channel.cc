@@ -60,7 +60,21 @@ void Channel::wait_for_all() {
 void Channel::run_here(const Waiting& one) {
   one.flight->set_running();
   if (one.copies != nullptr) one.copies->pack();
-  end(one.flight, one.call(comm_, nullptr));
+  end(one.flight, call(one, nullptr));
+}
+
+// REQUIRES: order_, and a communicator. An exception settles the flight: nobody else would.
+tuttiResult_t Channel::call(const Waiting& one, void* stream) {
+  try {
+    return one.call(comm_, stream);
+  } catch (const RefusedByAll& e) {
+    one.flight->settle_with(e.what(), tuttiInvalidArgument);
+  } catch (const std::exception&) {
+    const std::string why = reason_of(std::current_exception());
+    one.flight->settle_with(why);
+    end_with("a rank has failed in " + one.flight->operation() + ": " + why);
+  }
+  return tuttiInvalidUsage;
 }
 
 // An argument that tutti refuses is as one that was refused before.
@@ -80,7 +94,7 @@ void Channel::queue(const Waiting& one) {
     copies_queued_ = true;
     result = one.copies->queue_pack(stream_);
   }
-  if (result == tuttiSuccess) result = one.call(comm_, stream_);
+  if (result == tuttiSuccess) result = call(one, stream_);
   if (result == tuttiSuccess && one.copies != nullptr) one.copies->queue_unpack(stream_);
   if (result == tuttiSuccess) result = tuttiEventRecord(event, stream_);
   if (result == tuttiSuccess) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,12 @@ namespace tutti_torch {
 
 // Calls tutti, with a stream or null: the operation, or those that belong together in a group.
 using Call = std::function<tuttiResult_t(tuttiComm_t, void*)>;
+
+// What a Call throws if all ranks refuse the operation after the same calls of tutti: the channel goes on. After any
+// other exception the ranks may have called different operations, and the channel ends on all of them.
+struct RefusedByAll : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // Any thread, unless said otherwise.
 class Channel : public std::enable_shared_from_this<Channel> {
@@ -90,6 +97,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   };
   void queue(const Waiting& one);
   void run_here(const Waiting& one);
+  tuttiResult_t call(const Waiting& one, void* stream);
   void wait_for_all();
   void end(const std::shared_ptr<Flight>& flight, tuttiResult_t result);
   void note_refusal(const std::string& why);

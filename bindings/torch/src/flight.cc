@@ -58,13 +58,13 @@ void Flight::settle(tuttiResult_t result) {
   PythonExit::release(std::tuple(std::move(kept), std::move(memory), std::move(after)));
 }
 
-void Flight::settle_with(const std::string& why) {
+void Flight::settle_with(const std::string& why, tuttiResult_t result) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (settling_) return;
     explain_ = [why](tuttiResult_t) { return why; };
   }
-  settle(tuttiInvalidUsage);
+  settle(result);
 }
 
 void Flight::end(tuttiResult_t result, const Explain& explain, const std::function<void()>& after) {

@@ -38,8 +38,8 @@ class Flight {
   void set_queued(tuttiEvent_t event);
   // It has ended; the first call counts.
   void settle(tuttiResult_t result);
-  // It has failed, for this reason.
-  void settle_with(const std::string& why);
+  // It has failed with that result, for this reason.
+  void settle_with(const std::string& why, tuttiResult_t result = tuttiInvalidUsage);
   // Settles it if it has ended.
   bool poll();
   // Until it has ended; false at the deadline. Does not throw for what has failed.
