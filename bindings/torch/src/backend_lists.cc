@@ -32,6 +32,18 @@ bool combines(c10d::ReduceOp::RedOpType op) {
   return op != c10d::ReduceOp::AVG && op != c10d::ReduceOp::PREMUL_SUM && op != c10d::ReduceOp::UNUSED;
 }
 
+// Refuses what torch cannot combine, before the operation begins: the ranks would combine what this one has not.
+void check_combines(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
+  if (!combines(op)) refuse(kAllReduce, "AVG and PREMUL_SUM take one tensor of each rank: call it for each tensor");
+  try {
+    const at::Tensor one = at::zeros({1}, tensor.options());
+    combine(one, one, op);
+  } catch (const c10::Error& e) {
+    refuse(kAllReduce, c10::str("torch cannot combine several tensors of type ", tensor.scalar_type(),
+                                " of one rank: ", e.what_without_backtrace(), ". Call it for each tensor"));
+  }
+}
+
 Tensors flattened(const std::vector<Tensors>& lists) {
   Tensors all;
   for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
@@ -43,8 +55,7 @@ Tensors flattened(const std::vector<Tensors>& lists) {
 Backend::Operation Backend::all_reduce_list(const Tensors& tensors, const c10d::AllreduceOptions& opts) {
   check_alike(kAllReduce, tensors, tensors.front());
   check_apart(kAllReduce, tensors);
-  if (!combines(opts.reduceOp.op_))
-    refuse(kAllReduce, "AVG and PREMUL_SUM take one tensor of each rank: call it for each tensor");
+  check_combines(tensors.front(), opts.reduceOp.op_);
   Packing packing;
   const at::Tensor sum = packing.join({tensors.front()}).view(tensors.front().sizes());
   for (std::size_t i = 1; i < tensors.size(); ++i) {

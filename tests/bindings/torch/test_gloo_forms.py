@@ -130,6 +130,12 @@ def test_what_is_refused_as_gloo_refuses_it() -> None:
         refused("invalid tensor type", lambda: group.allreduce([one, double]))
         refused("invalid tensor size", lambda: group.allreduce([one, two]))
         refused("invalid tensor layout", lambda: group.allreduce([one, sparse]))
+        # torch combines the tensors of one rank, and has no such operation for these types.
+        for dtype, op in ((torch.float8_e4m3fn, dist.ReduceOp.SUM), (torch.uint16, dist.ReduceOp.SUM), (torch.uint32, dist.ReduceOp.MAX)):
+            options = dist.AllreduceOptions()
+            options.reduceOp = op
+            parts = [torch.ones(1).to(dtype) for _ in range(2)]
+            refused("torch cannot combine several tensors of type", lambda: group.allreduce(parts, options))  # noqa: B023
         refused("tensors must all have the same type", lambda: group.allreduce_coalesced([one, double]))
         refused("invalid tensor layout at index 1", lambda: group.allreduce_coalesced([one, sparse]))
         refused("unsupported layout", lambda: group.allreduce_coalesced([sparse, sparse.clone()]))
