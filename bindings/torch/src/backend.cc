@@ -356,8 +356,9 @@ std::string Backend::no_pair(int peer, Clock::time_point deadline) const {
   if (comm != nullptr && tuttiCommGetAsyncError(comm, &failed) == tuttiSuccess && failed != tuttiSuccess)
     return failure_text(failed, comm);
   if (Clock::now() < deadline) return {};
-  return c10::str("rank ", peer, " has called no send or recv that matches the first one to or from it, for ",
-                  comm_timeout_.count(), " ms");
+  return c10::str(kTimedOut, "rank ", peer,
+                  " has called no send or recv that matches the first one to or from it, for ", comm_timeout_.count(),
+                  " ms");
 }
 
 // REQUIRES: messages_mutex_. A new entry if there is none, or if its channel has been ended.
@@ -413,14 +414,14 @@ void Backend::join_messages(const Direction& direction, const std::string& name,
     channel->open(join_pair(*own_store_, name, pair, own, comm_timeout_, why_none));
     if (receives != nullptr) receives->start();
     return;
-  } catch (const c10::Error& e) {
+  } catch (const c10::Error&) {
     // A rank that has died is soon known of, in the words of the whole group.
     std::string why;
     for (int look = 0; look < kLooksForDead && why.empty(); ++look) {
       why = why_none();
       if (why.empty()) std::this_thread::sleep_for(kPauseForDead);
     }
-    channel->fail(why.empty() ? told_of_pair(e.what_without_backtrace(), ranks) : why);
+    channel->fail(why.empty() ? told_of_pair(reason_of(std::current_exception(), "init"), ranks) : why);
   } catch (const std::exception& e) {
     channel->fail(e.what());
   }

@@ -14,7 +14,7 @@ std::string error_text(tuttiResult_t result, tuttiComm_t comm) {
 
 std::string failure_text(tuttiResult_t result, tuttiComm_t comm) {
   const std::string text = error_text(result, comm);
-  if (result == tuttiTimeout) return "Timed out waiting: " + text;
+  if (result == tuttiTimeout) return kTimedOut + text;
   // A rank that has left counts as one that calls less than the others: a mismatch.
   const bool has_left = result == tuttiMismatch && text.find(" has left after ") != std::string::npos;
   if (has_left || result == tuttiRemoteError) return "Connection closed by peer: " + text;
@@ -38,7 +38,7 @@ std::string told_of_pair(std::string text, PairRanks ranks) {
   return text;
 }
 
-std::string reason_of(const std::exception_ptr& error) {
+std::string reason_of(const std::exception_ptr& error, const std::string& operation) {
   std::string why;
   try {
     std::rethrow_exception(error);
@@ -47,8 +47,8 @@ std::string reason_of(const std::exception_ptr& error) {
   } catch (const std::exception& e) {
     why = e.what();
   }
-  constexpr std::string_view kName = "tutti ";
-  if (why.starts_with(kName)) why.erase(0, kName.size());
+  const std::string name = operation.empty() ? "tutti " : "tutti " + operation + ": ";
+  if (why.starts_with(name)) why.erase(0, name.size());
   return why;
 }
 
@@ -61,7 +61,7 @@ std::exception_ptr backend_error(const std::string& operation, const std::string
 }
 
 void check(tuttiResult_t result, const std::string& operation, tuttiComm_t comm) {
-  if (result != tuttiSuccess) std::rethrow_exception(backend_error(operation, error_text(result, comm)));
+  if (result != tuttiSuccess) std::rethrow_exception(backend_error(operation, failure_text(result, comm)));
 }
 
 }  // namespace tutti_torch

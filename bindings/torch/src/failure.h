@@ -11,6 +11,8 @@ namespace tutti_torch {
 // The last error of `comm`, or of this thread's calls if there is none: the text with its cause, else the result's
 // name.
 std::string error_text(tuttiResult_t result, tuttiComm_t comm);
+// How all errors of timeouts begin.
+constexpr const char* kTimedOut = "Timed out waiting: ";
 // What an operation of `comm` has failed with: error_text(), behind the words by which programs know gloo's timeouts
 // and lost connections.
 std::string failure_text(tuttiResult_t result, tuttiComm_t comm);
@@ -21,8 +23,8 @@ struct PairRanks {
 };
 // A text of such a communicator, in the group's ranks, without what is of the C interface alone.
 std::string told_of_pair(std::string text, PairRanks ranks);
-// What an exception says, without the name of tutti and torch's backtrace.
-std::string reason_of(const std::exception_ptr& error);
+// What an exception says, without torch's backtrace, the name of tutti, and then the operation's, if one is given.
+std::string reason_of(const std::exception_ptr& error, const std::string& operation = {});
 // torch.distributed.DistBackendError, a RuntimeError: "tutti all_reduce: ...".
 std::exception_ptr backend_error(const std::string& operation, const std::string& text);
 // Throws backend_error() unless the call has succeeded.

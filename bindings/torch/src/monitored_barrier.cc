@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend.h"
+#include "failure.h"
 
 namespace tutti_torch {
 namespace {
@@ -36,11 +37,12 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
     static_cast<c10d::Store&>(*store_).set(prefix + std::to_string(rank_), std::vector<std::uint8_t>{1});
     // Rank 0 answers when its own deadline has passed, at the latest.
     if (!comes(*store_, prefix + "done", deadline + timeout + kAnswer)) {
-      refuse(kName, c10::str("rank ", rank_, ": rank 0 has not answered within ", timeout.count(), " ms"));
+      refuse(kName, c10::str(kTimedOut, "rank ", rank_, ": rank 0 has not answered within ", timeout.count(), " ms"));
     }
     const std::string missing = store_->get_to_str(prefix + "done");
     if (missing == "all") return;
-    refuse(kName, c10::str("Rank ", rank_, " successfully reached monitoredBarrier, but received errors while waiting ",
+    refuse(kName, c10::str(kTimedOut, "Rank ", rank_,
+                           " successfully reached monitoredBarrier, but received errors while waiting ",
                            "for send/recv from rank 0: ", missing));
   }
   std::vector<int> missing;
@@ -56,7 +58,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
                  timeout.count(), " ms (Rank 0 timed out in monitoredBarrier)");
   }
   static_cast<c10d::Store&>(*store_).set(prefix + "done", what);
-  if (!missing.empty()) refuse(kName, what);
+  if (!missing.empty()) refuse(kName, kTimedOut + what);
 }
 
 }  // namespace tutti_torch

@@ -121,7 +121,7 @@ tuttiResult_t join_told(const Bytes& told, const std::string& key, const Place& 
     result = try_group(world->comm, id, ranks, left, timeout, &joined->comm);
     joined->name = name_of(*world, id);
   }
-  if (result != tuttiSuccess) *why = error_text(result, nullptr);
+  if (result != tuttiSuccess) *why = failure_text(result, nullptr);
   return result;
 }
 
@@ -129,11 +129,13 @@ tuttiResult_t join_told(const Bytes& told, const std::string& key, const Place& 
 // message to the store and back.
 Bytes wait_for_published(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout,
                          std::chrono::milliseconds left) {
+  const Clock::time_point deadline = Clock::now() + left;
   try {
     if (store.getTimeout() != timeout || left < timeout) store.wait({key}, left);
     return store.get(key);
   } catch (const std::exception& e) {
-    std::rethrow_exception(backend_error(kOperation, std::string("rank 0 has not come to the store: ") + e.what()));
+    const char* const late = Clock::now() >= deadline ? kTimedOut : "";
+    std::rethrow_exception(backend_error(kOperation, c10::str(late, "rank 0 has not come to the store: ", e.what())));
   }
 }
 

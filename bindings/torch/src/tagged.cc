@@ -262,8 +262,8 @@ void TaggedReceives::fail_late() {
     }
   }
   for (const Wanted& one : late) {
-    one.flight->settle_with(c10::str("Timed out waiting: rank ", sender_, " has sent no message with tag ",
-                                     one.header.tag, " for ", timeout_.count(), " ms"));
+    one.flight->settle_with(c10::str(kTimedOut, "rank ", sender_, " has sent no message with tag ", one.header.tag,
+                                     " for ", timeout_.count(), " ms"));
   }
 }
 

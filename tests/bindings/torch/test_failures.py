@@ -367,6 +367,7 @@ def test_the_monitored_barrier_names_who_is_missing() -> None:
             return
         limit = datetime.timedelta(milliseconds=500)
         text = refused_text(lambda: tutti_torch.monitored_barrier(timeout=limit, wait_all_ranks=True))
+        assert text.startswith("tutti monitored_barrier: Timed out waiting: "), text
         assert "Ranks 1, 3 failed to pass monitoredBarrier" in text, text
         # In the words by which programs know gloo's.
         assert ("Rank 0 timed out in monitoredBarrier" if rank == 0 else "Rank 2 successfully reached") in text, text
