@@ -124,10 +124,10 @@ class Backend final : public c10d::Backend {
       timeout = options.timeout;
     }
     // What is moved in place of a tensor.
-    at::Tensor read(const at::Tensor& tensor) { return packing.read(tensor); }
+    at::Tensor read(const at::Tensor& tensor, bool copies = false) { return packing.read(tensor, copies); }
     at::Tensor write(const at::Tensor& tensor) { return packing.write(name, tensor); }
     at::Tensor update(const at::Tensor& tensor) { return packing.update(name, tensor); }
-    Blocks read(const Tensors& tensors) { return Blocks(packing.read(tensors)); }
+    Blocks read(const Tensors& tensors, bool copies = false) { return Blocks(packing.read(tensors, copies)); }
     Blocks write(const Tensors& tensors) { return Blocks(packing.write(name, tensors)); }
     // All that it needs until its end.
     [[nodiscard]] Tensors touched() const;
@@ -225,11 +225,14 @@ class Backend final : public c10d::Backend {
   Operation all_gather_list(const std::vector<Tensors>& outputs, const Tensors& inputs,
                             const c10d::AllgatherOptions& opts) const;
   Operation all_reduce_sparse(const Tensors& tensors, const c10d::AllreduceOptions& opts) const;
-  Operation all_gather(const at::Tensor& output, const at::Tensor& input, const c10d::AllgatherOptions& opts) const;
-  Operation all_gather_blocks(const Tensors& outputs, const at::Tensor& input,
-                              const c10d::AllgatherOptions& opts) const;
+  // written: all tensors that are written meanwhile. An input that overlaps them is copied, unless it lies in its own
+  // output where tutti's in-place rule has it.
+  Operation all_gather(const at::Tensor& output, const at::Tensor& input, const c10d::AllgatherOptions& opts,
+                       const Tensors& written) const;
+  Operation all_gather_blocks(const Tensors& outputs, const at::Tensor& input, const c10d::AllgatherOptions& opts,
+                              const Tensors& written) const;
   Operation reduce_scatter_whole(const at::Tensor& output, const at::Tensor& input,
-                                 const c10d::ReduceScatterOptions& opts) const;
+                                 const c10d::ReduceScatterOptions& opts, const Tensors& written) const;
   // Collectives that are called together, as one operation.
   [[nodiscard]] Operation together(std::vector<Operation> operations) const;
 

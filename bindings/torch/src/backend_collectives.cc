@@ -78,6 +78,17 @@ Splits splits_of(const char* name, const at::Tensor& tensor, const std::vector<s
   return result;
 }
 
+// Whether this rank's block begins where the whole has it.
+bool is_own_block(const at::Tensor& block, const at::Tensor& whole, int rank) {
+  return block.data_ptr() ==
+         static_cast<const char*>(whole.data_ptr()) + static_cast<std::size_t>(rank) * block.nbytes();
+}
+
+// The outputs that inputs have to be compared with.
+Tensors written_by(const Tensors& outputs, const Tensors& inputs) {
+  return overlap(inputs, outputs) ? outputs : Tensors();
+}
+
 }  // namespace
 
 WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
@@ -156,12 +167,13 @@ WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
 // ---- Gathering ----------------------------------------------------------------------------------
 
 Backend::Operation Backend::all_gather(const at::Tensor& output, const at::Tensor& input,
-                                       const c10d::AllgatherOptions& opts) const {
+                                       const c10d::AllgatherOptions& opts, const Tensors& written) const {
   check_tensor(kAllGather, input);
   check_tensor(kAllGather, output);
   check_whole(kAllGather, output, input, static_cast<std::size_t>(size_));
   Operation operation(c10d::OpType::_ALLGATHER_BASE, kAllGather, "tutti:all_gather", {input}, {output}, opts);
-  operation.call = [from = operation.read(input).data_ptr(), to = operation.write(output).data_ptr(),
+  const bool copies = overlap({input}, written, is_own_block(input, output, rank_) ? &output : nullptr);
+  operation.call = [from = operation.read(input, copies).data_ptr(), to = operation.write(output).data_ptr(),
                     what = moved(input), count = moved(input).count(input)](tuttiComm_t comm, void* stream) {
     return tuttiAllGather(from, to, count, what.type, comm, stream);
   };
@@ -169,27 +181,32 @@ Backend::Operation Backend::all_gather(const at::Tensor& output, const at::Tenso
 }
 
 WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
-  return run(device_of(Tensors{input}), [&] { return all_gather(output, input, opts); });
+  return run(device_of(Tensors{input}), [&] { return all_gather(output, input, opts, {output}); });
 }
 
 WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                  const c10d::AllgatherOptions& opts) {
   return run(device_of(inputs), [&] {
     if (outputs.empty() || outputs.size() != inputs.size()) refuse(kAllGather, "requires as many outputs as inputs");
+    const Tensors written = written_by(outputs, inputs);
     std::vector<Operation> operations;
-    for (std::size_t i = 0; i < inputs.size(); ++i) operations.push_back(all_gather(outputs[i], inputs[i], opts));
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      operations.push_back(all_gather(outputs[i], inputs[i], opts, written));
+    }
     return together(std::move(operations));
   });
 }
 
 Backend::Operation Backend::all_gather_blocks(const Tensors& outputs, const at::Tensor& input,
-                                              const c10d::AllgatherOptions& opts) const {
+                                              const c10d::AllgatherOptions& opts, const Tensors& written) const {
   check_tensor(kAllGather, input);
   check_same_type(kAllGather, outputs, input);
-  check_alike(kAllGather, {outputs[static_cast<std::size_t>(rank_)]}, input);
+  const at::Tensor& own = outputs[static_cast<std::size_t>(rank_)];
+  check_alike(kAllGather, {own}, input);
   Operation operation(c10d::OpType::ALLGATHER, kAllGather, "tutti:all_gather", {input}, outputs, opts);
   // With counts also where all are the same: other ranks' tensors may lie otherwise.
-  operation.call = [from = operation.read(input).data_ptr(), blocks = operation.write(outputs),
+  const bool copies = overlap({input}, written, is_own_block(input, own, 0) ? &own : nullptr);
+  operation.call = [from = operation.read(input, copies).data_ptr(), blocks = operation.write(outputs),
                     count = moved(input).count(input)](tuttiComm_t comm, void* stream) {
     return tuttiAllGatherV(from, count, blocks.base(), blocks.counts(), blocks.displacements(), blocks.moved().type,
                            comm, stream);
@@ -202,7 +219,7 @@ WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const
     if (inputs.empty()) refuse(kAllGather, "requires non-empty input tensor list");
     check_gathered(kAllGather, outputs, inputs.size(), static_cast<std::size_t>(size_));
     if (inputs.size() > 1) return all_gather_list(outputs, inputs, opts);
-    return all_gather_blocks(outputs.front(), inputs.front(), opts);
+    return all_gather_blocks(outputs.front(), inputs.front(), opts, outputs.front());
   });
 }
 
@@ -213,6 +230,9 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inp
     if (inputs.empty()) refuse(kAllGather, "requires non-empty input tensor list");
     if (outputs.size() != static_cast<std::size_t>(size_))
       refuse(kAllGather, "output lists should be equal to world size");
+    Tensors written;
+    for (const Tensors& of_rank : outputs) written.insert(written.end(), of_rank.begin(), of_rank.end());
+    written = written_by(written, inputs);
     std::vector<Operation> operations;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       Tensors blocks;
@@ -226,7 +246,7 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inp
         refuse(kAllGather, c10::str("invalid size of output tensor at index ", r, " (expected ", inputs[i].sizes(),
                                     ", got ", blocks[r].sizes(), ")"));
       }
-      operations.push_back(all_gather_blocks(blocks, inputs[i], opts));
+      operations.push_back(all_gather_blocks(blocks, inputs[i], opts, written));
     }
     return together(std::move(operations));
   });
@@ -238,17 +258,21 @@ WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c1
     check_root(kName, opts.rootRank, size_);
     const at::Tensor input = check_single(kName, inputs, " input");
     Operation operation(c10d::OpType::GATHER, kName, "tutti:gather", {input}, {}, opts);
-    Blocks blocks;  // the root's
+    Blocks blocks;        // the root's
+    bool copies = false;  // see all_gather()
     if (opts.rootRank == rank_) {
       operation.outputs = check_blocks(kName, outputs, static_cast<std::size_t>(size_), "output");
       check_same_type(kName, operation.outputs, input);
-      check_alike(kName, {operation.outputs[static_cast<std::size_t>(rank_)]}, input);
+      const at::Tensor& own = operation.outputs[static_cast<std::size_t>(rank_)];
+      check_alike(kName, {own}, input);
+      copies = overlap({input}, operation.outputs, is_own_block(input, own, 0) ? &own : nullptr);
       blocks = operation.write(operation.outputs);
     } else {
       check_no_blocks(kName, outputs, "output");
     }
-    operation.call = [from = operation.read(input).data_ptr(), what = moved(input), count = moved(input).count(input),
-                      blocks, root = static_cast<int>(opts.rootRank)](tuttiComm_t comm, void* stream) {
+    operation.call = [from = operation.read(input, copies).data_ptr(), what = moved(input),
+                      count = moved(input).count(input), blocks,
+                      root = static_cast<int>(opts.rootRank)](tuttiComm_t comm, void* stream) {
       return tuttiGatherV(from, count, blocks.base(), blocks.counts(), blocks.displacements(), what.type, root, comm,
                           stream);
     };
@@ -266,8 +290,10 @@ WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c
     if (opts.rootRank == rank_) {
       operation.inputs = check_blocks(kName, inputs, static_cast<std::size_t>(size_), "input");
       check_same_type(kName, operation.inputs, output);
-      check_alike(kName, {operation.inputs[static_cast<std::size_t>(rank_)]}, output);
-      blocks = operation.read(operation.inputs);
+      const at::Tensor& own = operation.inputs[static_cast<std::size_t>(rank_)];
+      check_alike(kName, {own}, output);
+      const bool copies = overlap({output}, operation.inputs, is_own_block(own, output, 0) ? &own : nullptr);
+      blocks = operation.read(operation.inputs, copies);
     } else {
       check_no_blocks(kName, inputs, "input");
     }
@@ -284,13 +310,14 @@ WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c
 // ---- Reduce-scatter -----------------------------------------------------------------------------
 
 Backend::Operation Backend::reduce_scatter_whole(const at::Tensor& output, const at::Tensor& input,
-                                                 const c10d::ReduceScatterOptions& opts) const {
+                                                 const c10d::ReduceScatterOptions& opts, const Tensors& written) const {
   check_tensor(kReduceScatter, output);
   check_tensor(kReduceScatter, input);
   check_whole(kReduceScatter, input, output, static_cast<std::size_t>(size_));
   Operation operation(c10d::OpType::_REDUCE_SCATTER_BASE, kReduceScatter, "tutti:reduce_scatter", {input}, {output},
                       opts);
-  operation.call = [from = operation.read(input).data_ptr(), to = operation.write(output).data_ptr(),
+  const bool copies = overlap({input}, written, is_own_block(output, input, rank_) ? &output : nullptr);
+  operation.call = [from = operation.read(input, copies).data_ptr(), to = operation.write(output).data_ptr(),
                     count = static_cast<std::size_t>(output.numel()), type = reduced_type(kReduceScatter, output),
                     op = Operator(kReduceScatter, opts.reduceOp, output)](tuttiComm_t comm, void* stream) mutable {
     return op.use(comm,
@@ -300,7 +327,7 @@ Backend::Operation Backend::reduce_scatter_whole(const at::Tensor& output, const
 }
 
 WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
-  return run(device_of(Tensors{output}), [&] { return reduce_scatter_whole(output, input, opts); });
+  return run(device_of(Tensors{output}), [&] { return reduce_scatter_whole(output, input, opts, {output}); });
 }
 
 WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -308,9 +335,10 @@ WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inpu
   return run(device_of(outputs), [&] {
     if (outputs.empty() || outputs.size() != inputs.size())
       refuse(kReduceScatter, "requires as many outputs as inputs");
+    const Tensors written = written_by(outputs, inputs);
     std::vector<Operation> operations;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      operations.push_back(reduce_scatter_whole(outputs[i], inputs[i], opts));
+      operations.push_back(reduce_scatter_whole(outputs[i], inputs[i], opts, written));
     }
     return together(std::move(operations));
   });
@@ -351,8 +379,10 @@ WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vecto
     const Splits from = splits_of(kAllToAll, input, input_splits, ranks, "the input");
     if (to.equal && from.equal) check_alike(kAllToAll, {output}, input);
     Operation operation(c10d::OpType::ALLTOALL_BASE, kAllToAll, "tutti:all_to_all", {input}, {output}, opts);
+    const bool in_place = is_own_block(input, output, 0) && to.counts == from.counts;
+    const bool copies = !in_place && overlap({input}, {output});
     // With counts also if they are equal: those of other ranks may differ.
-    operation.call = [in = operation.read(input).data_ptr(), out = operation.write(output).data_ptr(), to, from,
+    operation.call = [in = operation.read(input, copies).data_ptr(), out = operation.write(output).data_ptr(), to, from,
                       type = moved(input).type](tuttiComm_t comm, void* stream) {
       return tuttiAlltoAllV(in, from.counts.data(), nullptr, out, to.counts.data(), nullptr, type, comm, stream);
     };
@@ -370,7 +400,13 @@ WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAl
     check_same_type(kAllToAll, inputs, inputs.front());
     check_same_type(kAllToAll, outputs, inputs.front());
     Operation operation(c10d::OpType::ALLTOALL, kAllToAll, "tutti:all_to_all", inputs, outputs, opts);
-    operation.call = [to = operation.write(outputs), from = operation.read(inputs)](tuttiComm_t comm, void* stream) {
+    const bool in_place = std::equal(inputs.begin(), inputs.end(), outputs.begin(),
+                                     [](const at::Tensor& input, const at::Tensor& output) {
+                                       return is_own_block(input, output, 0) && input.numel() == output.numel();
+                                     });
+    const bool copies = !in_place && overlap(inputs, outputs);
+    operation.call = [to = operation.write(outputs), from = operation.read(inputs, copies)](tuttiComm_t comm,
+                                                                                            void* stream) {
       return tuttiAlltoAllV(from.base(), from.counts(), from.displacements(), to.base(), to.counts(),
                             to.displacements(), to.moved().type, comm, stream);
     };

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -185,6 +186,30 @@ std::vector<bool> find_overlapping(const Tensors& tensors) {
   return overlapping;
 }
 
+bool overlap(const Tensors& tensors, const Tensors& others, const at::Tensor* except) {
+  struct Range {
+    std::uintptr_t begin;
+    std::uintptr_t end;
+    std::size_t side;
+  };
+  std::vector<Range> ranges;
+  const auto add = [&](const at::Tensor& tensor, std::size_t side) {
+    const bool has_memory = tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_meta();
+    if (has_memory && tensor.numel() > 0) ranges.push_back({address_of(tensor), end_of(tensor), side});
+  };
+  for (const at::Tensor& tensor : tensors) add(tensor, 0);
+  for (const at::Tensor& tensor : others) {
+    if (except == nullptr || !tensor.is_same(*except)) add(tensor, 1);
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::array<std::uintptr_t, 2> ends{};
+  for (const Range& range : ranges) {
+    if (range.begin < ends[1 - range.side]) return true;
+    ends[range.side] = std::max(ends[range.side], range.end);
+  }
+  return false;
+}
+
 // ---- Packing ------------------------------------------------------------------------------------
 
 namespace {
@@ -233,12 +258,12 @@ at::Tensor Packing::copy_for_reading(const at::Tensor& tensor) {
   return copy;
 }
 
-at::Tensor Packing::read(const at::Tensor& tensor) {
-  return tensor.is_contiguous() ? tensor : copy_for_reading(tensor);
+at::Tensor Packing::read(const at::Tensor& tensor, bool copies) {
+  return tensor.is_contiguous() && !copies ? tensor : copy_for_reading(tensor);
 }
 
-Tensors Packing::read(const Tensors& tensors) {
-  const bool aligned = are_aligned(tensors);
+Tensors Packing::read(const Tensors& tensors, bool copies) {
+  const bool aligned = !copies && are_aligned(tensors);
   Tensors packed;
   packed.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) packed.push_back(aligned ? read(tensor) : copy_for_reading(tensor));

@@ -23,16 +23,18 @@ void copy_elements(const at::Tensor& to, const at::Tensor& from);
 void check_apart(const std::string& operation, const Tensors& tensors);
 // For each tensor, whether its memory may overlap that of another one which is not marked.
 std::vector<bool> find_overlapping(const Tensors& tensors);
+// Whether the memory of any of `tensors` may overlap that of any of `others`, but for `except`, one of these, or null.
+bool overlap(const Tensors& tensors, const Tensors& others, const at::Tensor* except = nullptr);
 
 class Packing {
  public:
   // What is moved in place of the tensor. For lists, where a tensor that is not aligned to its elements, relative to
-  // the others, is copied as well: Blocks counts in elements.
-  at::Tensor read(const at::Tensor& tensor);
-  Tensors read(const Tensors& tensors);
+  // the others, is copied as well: Blocks counts in elements. `copies`: moves copies in any case.
+  at::Tensor read(const at::Tensor& tensor, bool copies = false);
+  Tensors read(const Tensors& tensors, bool copies = false);
   at::Tensor write(const std::string& operation, const at::Tensor& tensor);
   Tensors write(const std::string& operation, const Tensors& tensors);
-  // Read and written. `copies`: moves a copy in any case.
+  // Read and written.
   at::Tensor update(const std::string& operation, const at::Tensor& tensor, bool copies = false);
 
   // Memory that the operation needs until its end, beside its tensors.
