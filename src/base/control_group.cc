@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -73,8 +74,38 @@ Limit group_limit_of_threads() {
   return group_limit("pids", "pids.max", "pids.current", "pids.max", "pids.current");
 }
 
+std::string limits_of_addresses() {
+  std::string text;
+  for (const auto& [resource, option] : {std::pair(RLIMIT_AS, "-v"), std::pair(RLIMIT_DATA, "-d")}) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    text += fmt::format("{}ulimit {} is {} KiB", text.empty() ? "" : ", ", option, limit.rlim_cur >> 10);
+  }
+  return text;
+}
+
+std::string memory_advice(int error_number) {
+  if (error_number != ENOMEM) return {};
+  std::string text = limits_of_addresses();
+  if (text.empty()) text = "ulimit -v and ulimit -d are unlimited";
+  const Limit group =
+      group_limit("memory", "memory.max", "memory.current", "memory.limit_in_bytes", "memory.usage_in_bytes");
+  if (group.most) {
+    text += fmt::format("; the control group may use {} KiB of memory, of which {} are used", *group.most >> 10,
+                        group.used >> 10);
+  }
+  std::ifstream maps("/proc/self/maps");
+  const auto mapped = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  if (const auto most = number_in("/proc/sys/vm/max_map_count")) {
+    text += fmt::format("; vm.max_map_count is {}, of which {} are used", *most, mapped);
+  }
+  return fmt::format(" (limits of memory: {}. Raise the one that is reached: ulimit, --memory of a container, sysctl)",
+                     text);
+}
+
 std::string thread_advice(int error_number) {
   if (error_number != EAGAIN) return {};
+  const std::string addresses = limits_of_addresses();  // which a thread's stack takes
   const Limit group = group_limit_of_threads();
   const std::string in_group =
       group.most ? fmt::format("pids.max of the control group is {}, of which {} are used", *group.most, group.used)
@@ -86,9 +117,10 @@ std::string thread_advice(int error_number) {
   }
   const auto of_machine = number_in("/proc/sys/kernel/threads-max");
   return fmt::format(
-      " (limits of threads: {}; ulimit -u is {}; kernel.threads-max is {}. Raise the one that is reached: TasksMax= of "
-      "a systemd unit or --pids-limit of a container, ulimit -u, sysctl)",
-      in_group, of_user, of_machine ? std::to_string(*of_machine) : "?");
+      " (limits of threads: {}; ulimit -u is {}; kernel.threads-max is {}{}. Raise the one that is reached: TasksMax= "
+      "of a systemd unit or --pids-limit of a container, ulimit{}, sysctl)",
+      in_group, of_user, of_machine ? std::to_string(*of_machine) : "?",
+      addresses.empty() ? "" : fmt::format("; for its stack: {}", addresses), addresses.empty() ? " -u" : "");
 }
 
 }  // namespace tutti::internal

@@ -23,6 +23,13 @@ Limit group_limit(const std::string& controller, const char* most_2, const char*
 // Of processes and threads.
 Limit group_limit_of_threads();
 
+// For messages, before the text of ENOMEM of mmap(2): the limits of memory that this process is held to, with their
+// values. Empty for other errors.
+std::string memory_advice(int error_number);
+
+// Of those RLIMIT_AS and RLIMIT_DATA, where they are finite: "ulimit -v is 40000 KiB". Does not read files.
+std::string limits_of_addresses();
+
 // For messages, behind the text of EAGAIN where a thread could not be started: the limits of threads that this process
 // is held to, with their values. Empty for other errors.
 std::string thread_advice(int error_number);

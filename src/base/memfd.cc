@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/control_group.h"
 #include "base/held_signal.h"
 
 namespace tutti::internal {
@@ -52,6 +53,13 @@ Result<UniqueFd> make_memfd(const char* name, std::size_t bytes) {
 
 Result<UniqueFd> make_growing_memfd(const char* name) {
   return make(name, 0, F_SEAL_SHRINK);
+}
+
+Status map_error(const std::string& what, int error_number) {
+  Status status = Status::system(what, error_number);
+  // Where there is memory for it.
+  const Status advised = guarded([&] { return Status::system(what + memory_advice(error_number), error_number); });
+  return advised.message().size() > status.message().size() ? advised : status;
 }
 
 Status grow_memfd(const UniqueFd& fd, std::size_t bytes) {

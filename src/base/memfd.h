@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -16,5 +17,8 @@ Result<UniqueFd> make_memfd(const char* name, std::size_t bytes);
 // Empty, and sealed against shrinking alone; and what makes it as large as that at least.
 Result<UniqueFd> make_growing_memfd(const char* name);
 Status grow_memfd(const UniqueFd& fd, std::size_t bytes);
+
+// A failure of mmap(2), with the limits of memory if these may be the reason.
+Status map_error(const std::string& what, int error_number);
 
 }  // namespace tutti::internal

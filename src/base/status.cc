@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <exception>
 #include <new>
 #include <system_error>
@@ -20,6 +21,16 @@ const std::string& empty() {
 // While there is memory.
 [[maybe_unused]] const std::string& empty_made_at_load = empty();
 [[maybe_unused]] const Status out_of_memory_made_at_load = Status::out_of_memory();
+
+// With the limits of addresses, while there is memory for the longer text.
+Status out_of_memory_within_limits() noexcept {
+  try {
+    const std::string limits = limits_of_addresses();
+    if (!limits.empty()) return Status::system(fmt::format("out of memory ({})", limits), ENOMEM);
+  } catch (const std::bad_alloc&) {
+  }
+  return Status::out_of_memory();
+}
 
 }  // namespace
 
@@ -76,7 +87,7 @@ Status Status::of_exception() noexcept {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return out_of_memory();
+    return out_of_memory_within_limits();
   } catch (const std::system_error& e) {
     // Of std::thread, where it may be started outside of src/base/service_thread.h.
     return guarded([&] { return Status(Code::kSystemError, e.what() + thread_advice(e.code().value())); });

@@ -53,7 +53,7 @@ Result<void*> RegionRegistry::allocate(std::size_t bytes) {
   UniqueFd fd = made.is_ok() ? std::move(*made) : UniqueFd();
   const int kind = fd.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   void* p = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, kind, fd.get(), 0);
-  if (p == MAP_FAILED) return Status::system("mapping shared memory", errno);
+  if (p == MAP_FAILED) return map_error("mapping shared memory", errno);
   // Fewer page faults and TLB misses where the system allows huge pages for shared memory.
   (void)::madvise(p, rounded, MADV_HUGEPAGE);
   const MutexLock lock(mutex_);

@@ -36,7 +36,7 @@ Status try_shared_memory() {
   if (Status s = grow_memfd(*fd, kExtentBytes); !s.is_ok()) return s;
   if (!cannot_shrink(fd->get())) return Status::system("reading the seals of shared memory", errno);
   void* const mapped = ::mmap(nullptr, kExtentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
-  if (mapped == MAP_FAILED) return Status::system("mapping shared memory", errno);
+  if (mapped == MAP_FAILED) return map_error("mapping shared memory", errno);
   ::munmap(mapped, kExtentBytes);
   return {};
 }
@@ -82,7 +82,7 @@ Result<Arena::Block> Arena::take(std::size_t bytes, std::size_t alignment) {
     extents_.reserve(extents_.size() + 1);
     void* const p = ::mmap(nullptr, kExtentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(),
                            static_cast<off_t>(extent * kExtentBytes));
-    if (p == MAP_FAILED) return Status::system("mapping shared memory", errno);
+    if (p == MAP_FAILED) return map_error("mapping shared memory", errno);
     extents_.push_back(static_cast<std::byte*>(p));
   }
   used_ = offset + bytes;
@@ -147,7 +147,7 @@ Result<const std::byte*> ArenaView::at(std::uint64_t offset, std::size_t bytes) 
     // write: all-reduce of two processes 0.9 of the time at 8 bytes, 0.86 at 1 KiB.
     void* const p = ::mmap(nullptr, kExtentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(),
                            static_cast<off_t>(number * kExtentBytes));
-    if (p == MAP_FAILED) return Status::system("mapping the peer's shared memory", errno);
+    if (p == MAP_FAILED) return map_error("mapping the peer's shared memory", errno);
     at = extents_.emplace(number, static_cast<const std::byte*>(p)).first;
   }
   return at->second + offset % kExtentBytes;

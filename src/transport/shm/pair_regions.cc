@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/memfd.h"
 #include "memory/region.h"
 #include "transport/shm/pair.h"
 
@@ -63,7 +64,7 @@ Status Pair::apply_region(const PairMessage& message, UniqueFd fd) {
     return Status::remote("protocol error: an unexpected message about a region");
   }
   void* p = ::mmap(nullptr, message.place, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (p == MAP_FAILED) return Status::system("mapping the peer's memory", errno);
+  if (p == MAP_FAILED) return map_error("mapping the peer's memory", errno);
   mapped_[message.number] = std::make_shared<const MappedRegion>(static_cast<std::byte*>(p), message.place);
   return {};
 }

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/memfd.h"
+
 namespace tutti::internal::transport::shm {
 namespace {
 
@@ -35,7 +37,7 @@ class PrivateLinkMemory final : public LinkMemory {
 Result<std::shared_ptr<PrivateSegment>> PrivateSegment::create(Turns turns) {
   void* const p =
       ::mmap(nullptr, bytes(turns), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return Status::system("mapping shared memory", errno);
+  if (p == MAP_FAILED) return map_error("mapping shared memory", errno);
   return std::shared_ptr<PrivateSegment>(new PrivateSegment(static_cast<std::byte*>(p), turns));
 }
 

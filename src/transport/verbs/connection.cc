@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/memfd.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {
@@ -22,7 +23,7 @@ template <class T>
 Result<PinnedPages<T>> PinnedPages<T>::create() {
   // Its own pages: what is registered is pinned, and a child of fork(2) must not share it.
   void* p = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) return Status::system("memory of a verbs link", errno);
+  if (p == MAP_FAILED) return map_error("memory of a verbs link", errno);
   return PinnedPages(static_cast<T*>(p));
 }
 template <class T>

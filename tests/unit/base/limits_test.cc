@@ -10,10 +10,12 @@
 #include <climits>
 #include <cstdio>
 #include <functional>
+#include <new>
 #include <string>
 
 #include "base/control_group.h"
 #include "base/log.h"
+#include "base/memfd.h"
 #include "base/service_thread.h"
 #include "base/unique_fd.h"
 #include "catch_compat.h"
@@ -130,6 +132,32 @@ TEST_CASE("a thread that a limit refuses: the error has the limits with their va
   CHECK(said.find("pids.max") != std::string::npos);
   CHECK(said.find("ulimit -u is 1;") != std::string::npos);
   CHECK(said.find("kernel.threads-max is ") != std::string::npos);
+}
+
+TEST_CASE("memory that a limit refuses: the error has the limits with their values", "[fork]") {
+  CHECK(memory_advice(EAGAIN).empty());
+  CHECK(map_error("mapping", EACCES).message() == "mapping: Permission denied");
+  int ends[2] = {-1, -1};
+  REQUIRE(::pipe(ends) == 0);
+  const UniqueFd reader(ends[0]);
+  const UniqueFd writer(ends[1]);
+  const int resource = GENERATE(RLIMIT_AS, RLIMIT_DATA);
+  run_in_child(writer.get(), [&] {
+    const rlimit limit{rlim_t{1} << 40, RLIM_INFINITY};
+    if (::setrlimit(resource, &limit) != 0) ::_exit(1);
+    const Status mapping = map_error("mapping", ENOMEM);
+    const Status allocation = guarded([]() -> Status { throw std::bad_alloc(); });
+    if (!mapping.is_exhaustion() || !allocation.is_exhaustion()) ::_exit(2);
+    std::fprintf(stderr, "%s\n%s\n%s", mapping.message().c_str(), allocation.message().c_str(),
+                 thread_advice(EAGAIN).c_str());
+  });
+  const std::string said = read_from(reader.get());
+  INFO(said);
+  const std::string value = resource == RLIMIT_AS ? "ulimit -v is 1073741824 KiB" : "ulimit -d is 1073741824 KiB";
+  CHECK(said.find("mapping (limits of memory: " + value) == 0);
+  CHECK(said.find("vm.max_map_count is ") != std::string::npos);
+  CHECK(said.find("out of memory (" + value) != std::string::npos);
+  CHECK(said.find("for its stack: " + value) != std::string::npos);
 }
 
 }  // namespace tutti::internal
