@@ -1,9 +1,9 @@
 // A rank on a system that refuses some calls, as containers' filters do.
 // Usage: refused REFUSED ERRNO [RANK]: REFUSED is "memfd" (memfd_create), "seals" (adding seals), "size" (the size of
 // files is limited), "affinity" (a process that sets the affinity of a thread after the first second is killed),
-// "ptracer" (a process that lets others attach to it is killed) or "nothing", on this rank alone or on all. Reduces and
-// moves vectors of many sizes, one in memory of tuttiMemAlloc, and compares the results. Status 77: there are no
-// filters of system calls.
+// "ptracer" (a process that lets others attach to it is killed), "nothing", or a system call by its name, on this rank
+// alone or on all. Reduces and moves vectors of many sizes, one in memory of tuttiMemAlloc, and compares the results.
+// Status 77: there are no filters of system calls.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -47,6 +48,13 @@ bool refuse(const std::string& what, std::uint32_t error) {
   if (what == "memfd") return refuse(SYS_memfd_create, 0, -1, SECCOMP_RET_ERRNO | error);
   if (what == "seals") return refuse(SYS_fcntl, 1, F_ADD_SEALS, SECCOMP_RET_ERRNO | error);
   if (what == "ptracer") return refuse(SYS_prctl, 0, PR_SET_PTRACER, SECCOMP_RET_KILL_PROCESS);
+  const std::map<std::string, std::uint32_t> calls = {{"accept4", SYS_accept4},     {"connect", SYS_connect},
+                                                      {"getrandom", SYS_getrandom}, {"getsockopt", SYS_getsockopt},
+                                                      {"recvfrom", SYS_recvfrom},   {"sendmsg", SYS_sendmsg},
+                                                      {"sendto", SYS_sendto},       {"socket", SYS_socket}};
+  if (const auto call = calls.find(what); call != calls.end()) {
+    return refuse(call->second, 0, -1, SECCOMP_RET_ERRNO | error);
+  }
   const rlimit limit{4096, 4096};
   return what == "nothing" || what == "affinity" || (what == "size" && ::setrlimit(RLIMIT_FSIZE, &limit) == 0);
 }

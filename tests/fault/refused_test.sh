@@ -59,6 +59,8 @@ over_tcp 2 'ranks 0, 1' size 0
 over_tcp 3 'rank 0' memfd 1 0
 over_tcp 3 'rank 1' memfd 38 1
 over_tcp 4 'rank 3' seals 1 3
+over_tcp 2 'ranks 0, 1' sendmsg 1 # which passes descriptors
+over_tcp 3 'rank 1' sendmsg 38 1
 refused 2 memfd 1
 refused 2 seals 22
 refused 3 memfd 38 1

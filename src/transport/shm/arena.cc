@@ -13,6 +13,7 @@
 
 #include "base/memfd.h"
 #include "base/numa.h"
+#include "transport/shm/fd_message.h"
 
 namespace tutti::internal::transport::shm {
 namespace {
@@ -38,7 +39,7 @@ Status try_shared_memory() {
   void* const mapped = ::mmap(nullptr, kExtentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
   if (mapped == MAP_FAILED) return map_error("mapping shared memory", errno);
   ::munmap(mapped, kExtentBytes);
-  return {};
+  return try_passing(fd->get());
 }
 
 Status probe_shared_memory() {

@@ -24,8 +24,8 @@ Status try_shared_memory();
 Status probe_shared_memory();
 // What to do if it cannot.
 inline constexpr const char* kSharedMemoryFix =
-    "allow memfd_create(2) (the container's seccomp filter, sysctl vm.memfd_noexec below 2), raise ulimit -f and "
-    "ulimit -v";
+    "allow memfd_create(2) and descriptors in sendmsg(2) and recvmsg(2) (the container's seccomp filter, SELinux, "
+    "sysctl vm.memfd_noexec below 2), raise ulimit -f and ulimit -v";
 
 // Whether the memory behind the descriptor is sealed against shrinking, which would kill a process that has it mapped
 // (SIGBUS).

@@ -16,7 +16,7 @@ union Control {
 
 }  // namespace
 
-bool send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
+int send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
   iovec io{const_cast<void*>(message), bytes};
   msghdr header{};
   header.msg_iov = &io;
@@ -35,7 +35,30 @@ bool send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
   do {
     n = ::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (n < 0 && errno == EINTR);
-  return n == static_cast<ssize_t>(bytes);
+  if (n < 0) return errno;
+  return n == static_cast<ssize_t>(bytes) ? 0 : EMSGSIZE;
+}
+
+// ETOOMANYREFS: as many descriptors of this user are under way as it may open.
+bool is_full(int error_number) {
+  return error_number == EAGAIN || error_number == EWOULDBLOCK || error_number == ENOBUFS || error_number == ENOMEM ||
+         error_number == ETOOMANYREFS;
+}
+
+Status try_passing(int fd) {
+  int ends[2] = {-1, -1};
+  // Ranks that share memory need none.
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return {};
+  const UniqueFd from(ends[0]);
+  const UniqueFd to(ends[1]);
+  char byte = 0;
+  const int error = send_with_fd(from.get(), &byte, sizeof byte, fd);
+  if (is_full(error)) return {};
+  if (error != 0) return Status::system("passing a descriptor by sendmsg(2)", error);
+  UniqueFd received;
+  const ssize_t n = receive_with_fd(to.get(), &byte, sizeof byte, &received);
+  if (n < 0) return Status::system("receiving a descriptor by recvmsg(2)", errno);
+  return received.valid() ? Status() : Status::system("receiving a descriptor by recvmsg(2)", EACCES);
 }
 
 ssize_t receive_with_fd(int socket, void* message, std::size_t bytes, UniqueFd* fd) {

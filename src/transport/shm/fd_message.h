@@ -8,12 +8,17 @@
 
 #include <cstddef>
 
+#include "base/status.h"
 #include "base/unique_fd.h"
 
 namespace tutti::internal::transport::shm {
 
-// fd < 0: none. False if the socket does not take it now, or is broken.
-bool send_with_fd(int socket, const void* message, std::size_t bytes, int fd);
+// fd < 0: none. Returns 0 or errno.
+int send_with_fd(int socket, const void* message, std::size_t bytes, int fd);
+// Of such an errno: the socket, or the kernel, takes no more just now.
+bool is_full(int error_number);
+// Whether the system lets this process pass a descriptor to another one.
+Status try_passing(int fd);
 // As recv(2): the bytes read, 0 at the end, -1 with errno. *fd is set if a descriptor came along.
 ssize_t receive_with_fd(int socket, void* message, std::size_t bytes, UniqueFd* fd);
 

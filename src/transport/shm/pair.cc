@@ -36,6 +36,7 @@ Result<std::shared_ptr<Pair>> Pair::create(UniqueFd socket, const WakeupFd& wake
   pair->send_in_order({PairMessageKind::kWakeupFd, Turns::kNone, 0, 0}, wakeup_fd.fd());
   pair->send_in_order({PairMessageKind::kArena, Turns::kNone, static_cast<std::uint64_t>(self.node + 1), 0},
                       pair->arena_.fd());
+  if (!pair->failure_.is_ok()) return pair->failure_;
   return pair;
 }
 
@@ -54,7 +55,16 @@ Pair::~Pair() {
 }
 
 bool Pair::send(const PairMessage& message, int fd) {
-  if (!send_with_fd(socket_.get(), &message, sizeof message, fd)) return false;
+  if (const int error = send_with_fd(socket_.get(), &message, sizeof message, fd); error != 0) {
+    // An end that has closed shows itself to receive_all(), after what the peer has said last. A region that cannot be
+    // announced is copied.
+    const bool closed = error == EPIPE || error == ECONNRESET;
+    if (!is_full(error) && !closed && message.kind != PairMessageKind::kAnnounce) {
+      const char* const what = fd >= 0 ? "passing a descriptor to the peer by sendmsg(2)" : "writing to the peer";
+      note(Status::system(what, error), false);
+    }
+    return false;
+  }
   own_.sent.value.fetch_add(1, std::memory_order_release);
   // Who waits for the link may sleep.
   if (message.kind == PairMessageKind::kOpen) {

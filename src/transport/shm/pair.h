@@ -117,6 +117,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
     int fd;  // that it carries, which lives as long as the pair; -1: none
   };
   Pair(UniqueFd socket, Arena arena, PairMemory* own, const WakeupFd& wakeup_fd, int peer, Placing placing);
+  // False: not now, or never (failure_).
   bool send(const PairMessage& message, int fd = -1) TUTTI_REQUIRES(mutex_);
   // The same; at the next occasion if the socket is full, or as many descriptors are under way as the kernel allows.
   void send_in_order(const PairMessage& message, int fd = -1) TUTTI_REQUIRES(mutex_);

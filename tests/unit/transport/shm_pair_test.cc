@@ -309,3 +309,12 @@ TEST_CASE("messages that make no sense are errors of the links that are made the
   CHECK(status.code() == Code::kRemoteError);
   CHECK(status.message().find("protocol error") != std::string::npos);
 }
+
+TEST_CASE("a descriptor that the system refuses to pass is an error of the pair, with the cause") {
+  const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
+  UniqueFd unconnected(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  REQUIRE(unconnected.valid());
+  const Status status = shm::Pair::create(std::move(unconnected), wakeup_fd, 7, {0, shm::Placing::kFirst}).status();
+  CHECK(status.code() == Code::kSystemError);
+  CHECK(status.message().find("passing a descriptor to the peer by sendmsg(2): ") == 0);
+}
