@@ -1,5 +1,6 @@
 #include "transport/shm/fd_message.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -58,7 +59,10 @@ Status try_passing(int fd) {
   UniqueFd received;
   const ssize_t n = receive_with_fd(to.get(), &byte, sizeof byte, &received);
   if (n < 0) return Status::system("receiving a descriptor by recvmsg(2)", errno);
-  return received.valid() ? Status() : Status::system("receiving a descriptor by recvmsg(2)", EACCES);
+  if (received.valid()) return {};
+  // The kernel does not say why it has kept the descriptor: there is no room for one, or it is refused.
+  const UniqueFd another(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  return Status::system("receiving a descriptor by recvmsg(2)", another.valid() ? EACCES : errno);
 }
 
 ssize_t receive_with_fd(int socket, void* message, std::size_t bytes, UniqueFd* fd) {
