@@ -19,6 +19,7 @@
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "net/frame.h"
+#include "net/socket.h"
 
 namespace tutti::internal::net {
 namespace {
@@ -91,6 +92,13 @@ bool would_block(int error) {
   return error == EAGAIN || error == EWOULDBLOCK;
 }
 
+// kSystemError: the system refuses this process the call, whatever the other end does.
+Status lost_connection(const char* call, int error) {
+  const std::string advice = refusal_advice(error);
+  if (!advice.empty()) return Status::system(call + advice, error);
+  return Status::remote(fmt::format("connection lost during the handshake: {}", std::strerror(error)));
+}
+
 }  // namespace
 
 Result<Mac> hmac_sha256(const void* key, std::size_t key_bytes, const std::string& message) {
@@ -111,7 +119,10 @@ Status random_bytes(void* data, std::size_t bytes) {
   auto* at = static_cast<std::uint8_t*>(data);
   while (bytes > 0) {
     const ssize_t got = ::getrandom(at, bytes, 0);
-    if (got < 0 && errno != EINTR) return Status::system("getrandom", errno);
+    if (got < 0 && errno != EINTR) {
+      const int error = errno;
+      return Status::system("getrandom" + refusal_advice(error), error);
+    }
     if (got <= 0) continue;
     at += got;
     bytes -= static_cast<std::size_t>(got);
@@ -283,7 +294,7 @@ Result<bool> Handshake::read_more(int socket) {
     if (got < 0) {
       if (errno == EINTR) continue;
       if (would_block(errno)) return false;
-      return Status::remote(fmt::format("connection lost during the handshake: {}", std::strerror(errno)));
+      return lost_connection("recv", errno);
     }
     done_bytes_ += static_cast<std::size_t>(got);
     if (state_ == State::kReadProof || state_ == State::kReadWelcome) continue;
@@ -298,7 +309,7 @@ Result<bool> Handshake::send_more(int socket) {
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (would_block(errno)) return false;
-      return Status::remote(fmt::format("connection lost during the handshake: {}", std::strerror(errno)));
+      return lost_connection("send", errno);
     }
     done_bytes_ += static_cast<std::size_t>(sent);
   }

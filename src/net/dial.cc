@@ -14,7 +14,7 @@ Dial::Dial(const std::vector<Address>& targets, const Secret& secret, const Clai
     : secret_(secret), mine_(mine), expected_rank_(expected_rank), patient_(patient), refused_since_ns_(now_ns()) {
   for (const Address& target : targets) {
     attempts_.push_back({target, UniqueFd(), Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_),
-                         false, false, false, 0, 0, 0, 1, "", 0, 0, 0, false, false});
+                         false, false, false, 0, 0, 0, 1, "", 0, 0, 0, 0, false, false});
   }
 }
 
@@ -82,6 +82,18 @@ bool Dial::gone_for(std::int64_t ms) const {
   });
 }
 
+bool Dial::refuses_calls_for(std::int64_t ms) const {
+  const std::int64_t since_ns = now_ns() - ms * kMs;
+  return !attempts_.empty() && std::all_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
+    return a.uncallable_since_ns != 0 && a.uncallable_since_ns <= since_ns;
+  });
+}
+
+Status Dial::shortage() const {
+  if (!shortage_.lasting().is_ok()) return shortage_.lasting();
+  return refuses_calls_for(Shortage::kShortageMs) ? Status(Code::kSystemError, trouble()) : Status();
+}
+
 bool Dial::unreachable() const {
   return std::all_of(attempts_.begin(), attempts_.end(),
                      [](const Attempt& a) { return !a.error.empty() && !a.reached; });
@@ -111,6 +123,7 @@ std::string Dial::trouble() const {
 }
 
 std::string Dial::likely_cause() const {
+  if (lacks()) return {};
   if (connected() || std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return a.reached; })) {
     return {};
   }
@@ -148,6 +161,7 @@ void Dial::fail(Attempt* attempt, const Status& why) {
   keep(foreign, &attempt->foreign_since_ns);
   keep(attempt->connected && attempt->handshake.other_version(), &attempt->other_version_since_ns);
   keep(foreign || refused, &attempt->absent_since_ns);
+  keep(why.code() == Code::kSystemError && !why.is_exhaustion(), &attempt->uncallable_since_ns);
   attempt->refused = refused;
   attempt->reached = attempt->connected || why.is_exhaustion();
   // The process that listens is alive, even if it is not the peer. What lacks here says nothing of the peer.

@@ -51,13 +51,14 @@ class Dial {
   // The peer's listener was not even reached, at any address: as all_failed(), but a connection that broke later, and
   // a lack of descriptors here, do not count.
   [[nodiscard]] bool unreachable() const;
-  // Not ok if no descriptor or memory for a connection has been had for kShortageMs: trying on is pointless. Until
-  // then Acceptors of this process give up strangers (net/shortage.h).
-  [[nodiscard]] const Status& shortage() const { return shortage_.lasting(); }
+  // Not ok if for kShortageMs this process has had no descriptor or memory for a connection, or the system has refused
+  // it a call at every address: trying on is pointless. Until then Acceptors of this process give up strangers, if
+  // something lacks (net/shortage.h).
+  [[nodiscard]] Status shortage() const;
   // This side has proven itself to a peer, which may count on it from now on, and has not said so yet.
   [[nodiscard]] bool proven() const;
-  // The last attempt has failed for such a lack.
-  [[nodiscard]] bool lacks() const { return shortage_.now(); }
+  // The last attempts have failed for such a lack or refusal.
+  [[nodiscard]] bool lacks() const { return shortage_.now() || refuses_calls_for(0); }
   // Per address what went wrong last, for messages.
   [[nodiscard]] std::string trouble() const;
   // What that most often means, for messages: nobody listens, or nothing arrives. Empty where it is neither.
@@ -78,14 +79,17 @@ class Dial {
     std::string error;
     std::int64_t foreign_since_ns = 0;  // 0: what answered last had this secret, or nobody did
     std::int64_t other_version_since_ns = 0;
-    std::int64_t absent_since_ns = 0;  // the same for this secret or a refusal
-    bool refused = false;              // nobody listens there
-    bool reached = false;              // `error` is of a connection that had been made, or of this side
+    std::int64_t absent_since_ns = 0;      // the same for this secret or a refusal
+    std::int64_t uncallable_since_ns = 0;  // the system refuses this process a call that takes
+    bool refused = false;                  // nobody listens there
+    bool reached = false;                  // `error` is of a connection that had been made, or of this side
   };
   void begin(Attempt* attempt);
   void fail(Attempt* attempt, const Status& why);
   void advance(std::size_t index);
   [[nodiscard]] bool connected() const;
+  // By the system, at every address, for `ms` milliseconds.
+  [[nodiscard]] bool refuses_calls_for(std::int64_t ms) const;
   [[nodiscard]] bool only_since(std::int64_t Attempt::*since_ns, std::int64_t ms) const;
 
   Secret secret_;

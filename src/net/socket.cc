@@ -34,15 +34,33 @@ Status socket_error(const std::string& what, int error) {
                         error);
 }
 
+// What the network has answered.
 Status connect_error(const std::string& what, int error) {
   const Status status = socket_error(what, error);
-  return error == ECONNREFUSED ? status.with_code(Code::kRemoteError) : status;
+  if (error == ECONNREFUSED) return status.with_code(Code::kRemoteError);
+  return status.is_exhaustion() ? status : status.with_code(Code::kTimeout);
+}
+
+// What connect(2) has returned at once.
+Status connect_failure(const Address& address, int error) {
+  const std::string what = "connect to " + address.text();
+  if (address.family() == AF_UNIX) return connect_error(what, error);  // the file's permissions refuse it, too
+  const std::string advice = refusal_advice(error);
+  if (!advice.empty()) return Status::system(what + advice, error);
+  // Of IPv4 EADDRNOTAVAIL is a lack of ports.
+  const bool down =
+      error == ENETUNREACH || error == ENETDOWN || (error == EADDRNOTAVAIL && address.family() == AF_INET6);
+  if (down && address.is_loopback()) {
+    return Status::system(what + " (is the loopback interface up? Set it up by: ip link set lo up)", error);
+  }
+  return connect_error(what, error);
 }
 
 Result<UniqueFd> open_stream_socket(int family) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return socket_error("opening a socket", errno);
-  return fd;
+  if (fd.valid()) return fd;
+  const int error = errno;
+  return socket_error("opening a socket" + refusal_advice(error), error);
 }
 
 // Listens on the wildcard address of one family. Returns 0 or errno.
@@ -162,7 +180,7 @@ Result<UniqueFd> accept_one(int listener) {
     const bool harmless = would_block(error) || error == EINTR || error == ECONNABORTED || error == EPROTO ||
                           error == ENETDOWN || error == EHOSTDOWN || error == EHOSTUNREACH || error == ENETUNREACH;
     if (harmless) return UniqueFd();
-    return socket_error("accepting a connection", error);
+    return socket_error("accepting a connection" + refusal_advice(error), error);
   }
   set_no_delay(fd.get());
   return fd;
@@ -174,7 +192,7 @@ Result<UniqueFd> start_connect(const Address& address) {
   set_no_delay(fd->get());
   if (::connect(fd->get(), address.get(), address.length()) != 0 && errno != EINPROGRESS && errno != EINTR) {
     if (address.family() == AF_UNIX && errno == EAGAIN) return Status(Code::kInProgress, "the listener is busy");
-    return connect_error("connect to " + address.text(), errno);
+    return connect_failure(address, errno);
   }
   return fd;
 }
@@ -184,9 +202,19 @@ Status connect_result(int fd) {
   if (::poll(&entry, 1, 0) == 0) return {Code::kInProgress, "connecting"};
   int error = 0;
   socklen_t length = sizeof error;
-  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return Status::system("getsockopt", errno);
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+    const int refused = errno;
+    return Status::system("getsockopt" + refusal_advice(refused), refused);
+  }
   if (error != 0) return connect_error("connect", error);
   return {};
+}
+
+std::string refusal_advice(int error_number) {
+  const bool refused = error_number == EPERM || error_number == EACCES || error_number == ENOSYS;
+  return refused ? " (the system refuses this process the call: see the seccomp profile of the container, SELinux, and "
+                   "AppArmor)"
+                 : "";
 }
 
 void set_no_delay(int fd) {

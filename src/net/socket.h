@@ -36,11 +36,15 @@ Result<Address> peer_address(int fd);
 Result<UniqueFd> accept_one(int listener);
 
 // Begins to connect; poll for POLLOUT, then ask connect_result(). kInProgress: the listener's queue
-// is full (Unix sockets only), begin again a little later. Other errors are the connection's, kRemoteError if nobody
-// listens there.
+// is full (Unix sockets only), begin again a little later. kRemoteError: nobody listens there. kTimeout: the network
+// does not lead there, which may pass. kSystemError: the system refuses this process a call, or it lacks something
+// (is_exhaustion()).
 Result<UniqueFd> start_connect(const Address& address);
 // kInProgress while connecting, ok when connected; errors as above.
 Status connect_result(int fd);
+
+// For messages, after the name of a call: what may refuse it to this process. Empty for errors that are not refusals.
+std::string refusal_advice(int error_number);
 
 // TCP sockets: no delay for small messages. Harmless on Unix sockets.
 void set_no_delay(int fd);

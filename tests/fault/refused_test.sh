@@ -1,7 +1,8 @@
 #!/bin/bash
 # Ranks whose system refuses memory that processes share use TCP, which one line of the log says. Where shared memory
 # alone is allowed, the error says what to do. After its first second no rank changes the affinity of a thread, and none lifts
-# Yama's restriction of who may attach to it, unless they are asked to.
+# Yama's restriction of who may attach to it, unless they are asked to. Ranks to which the system refuses what connections
+# need fail at once, with the name of the call.
 # Usage: refused_test.sh REFUSED RUN_RANKS
 set -euo pipefail
 program=$(realpath "$1")
@@ -64,6 +65,37 @@ over_tcp 3 'rank 1' sendmsg 38 1
 refused 2 memfd 1
 refused 2 seals 22
 refused 3 memfd 38 1
+
+# fails_at_once CALL TEXT ERRNO RANK...: the ranks are refused the call.
+fails_at_once() {
+  local rank
+  for rank in "${@:4}"; do
+    export TUTTI_ROOT=127.0.0.1:$((20000 + RANDOM % 12000)) TUTTI_WORLD_SIZE=2
+    status=0
+    TUTTI_RANK=$rank timeout 120 "$program" "$1" "$3" >"$folder/out" 2>"$folder/err" || status=$?
+    ((status == 1)) || fail "$1 is refused, rank $rank: status $status"
+    grep -q "error: tuttiCommInitEnv: .*$2" "$folder/err" || fail "$1 is refused, rank $rank: the error does not say so"
+    ! grep -qE 'timed out|firewall' "$folder/err" || fail "$1 is refused, rank $rank: it has waited"
+  done
+  unset TUTTI_ROOT TUTTI_WORLD_SIZE
+  echo "ok: $1 is refused: ranks ${*:4} fail at once"
+}
+fails_at_once socket 'Address family not supported' 97 0 1
+for error in 1 13 38; do # EPERM, EACCES, ENOSYS
+  fails_at_once connect 'connect to 127.0.0.1.*seccomp' "$error" 0 1
+done
+# Alone, rank 1 would not get as far as to make these calls.
+for call in getsockopt getrandom sendto recvfrom; do
+  fails_at_once "$call" "127.0.0.1:[0-9]*: ${call%to} (.*seccomp\|127.0.0.1:[0-9]*: ${call%from} (.*seccomp" 38 0
+done
+if unshare -n true 2>/dev/null; then
+  plain=$program
+  printf '#!/bin/sh\nexec unshare -n "%s" "$@"\n' "$plain" >"$folder/alone"
+  chmod +x "$folder/alone"
+  program=$folder/alone
+  fails_at_once nothing 'ip link set lo up' 0 0 1
+  program=$plain
+fi
 
 # More ranks than processors, where tutti moves threads if it is asked to.
 ranks=$((2 * $(nproc)))
