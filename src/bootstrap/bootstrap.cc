@@ -146,8 +146,9 @@ Result<Secret> derive_secret(const std::string& job) {
   return net::hmac_sha256(key.data(), key.size(), job);
 }
 
-RootKind kind_of(const KnownRoot& root) {
-  return {false, root.ports.size() == 1};
+// Rank 0 has opened the root before it looks for it.
+RootKind kind_of(const KnownRoot& root, int rank) {
+  return {rank == 0, root.ports.size() == 1};
 }
 
 constexpr RootKind kKindOfId{true, true};
@@ -253,7 +254,7 @@ Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& set
   const Member member{rank, ranks, settings, deadline};
   Result<RootPlace> where = place_of(root, *secret, member);
   if (!where.is_ok()) return where.status();
-  return join_or_linger(*where, *secret, kind_of(root), member);
+  return join_or_linger(*where, *secret, kind_of(root, rank), member);
 }
 
 void decline(const UniqueIdBytes& id, int rank, int ranks, const Status& why, Deadline deadline) {
@@ -271,7 +272,7 @@ void decline(const KnownRoot& root, int rank, int ranks, const Status& why, Dead
   const Settings settings;
   const Member member{rank, ranks, settings, deadline};
   Result<RootPlace> where = place_of(root, *secret, member);
-  if (where.is_ok()) decline_through(*where, *secret, kind_of(root), member, why);
+  if (where.is_ok()) decline_through(*where, *secret, kind_of(root, rank), member, why);
 }
 
 }  // namespace tutti::internal

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/control_group.h"
+#include "bootstrap/root_service.h"
 #include "bootstrap/wait_notices.h"
 #include "net/dial.h"
 #include "net/socket.h"
@@ -86,6 +88,13 @@ Status RootSearch::hopeless() const {
   if (!dial_) {
     return unresolved_.is_exhaustion() ? unresolved_.with_context("the address of the job's root service") : Status();
   }
+  if (Status own = kind_.came_first ? root_service_failure(secret_) : Status(); !own.is_ok()) {
+    constexpr const char* kWhere = "the job's root service, which runs in this process";
+    // Its thread may have had no memory to name the limits.
+    const std::string limits = own.is_exhaustion() ? limits_of_addresses() : "";
+    if (limits.empty() || own.message().find(limits) != std::string::npos) return own.with_context(kWhere);
+    return {own.code(), fmt::format("{}: {} ({})", kWhere, own.message(), limits)};
+  }
   if (!dial_->shortage().is_ok()) return dial_->shortage().with_context(fmt::format("connecting to {}", kRootService));
   if (kind_.alone && dial_->foreign_for(kForeignMs)) {
     return Status::invalid_usage(
@@ -100,6 +109,12 @@ Status RootSearch::hopeless() const {
                     kRootService, dial_->trouble()));
   }
   if (kind_.came_first && dial_->refused_for(kRefusedMs)) {
+    if (runs_root_service(secret_)) {
+      return Status::remote(
+          fmt::format("this process cannot connect to the job's root service, which runs in it: {}. Let this host "
+                      "connect to itself (is the loopback interface up, and does a packet filter refuse this?)",
+                      dial_->trouble()));
+    }
     return Status::remote(
         fmt::format("{} cannot be reached: that process has ended, or the job has failed, or all its ranks have joined "
                     "(a unique id "

@@ -44,18 +44,43 @@ std::string other_version(const Registration& rank) {
       rank.who(), rank.library(), host_name(), ::getpid(), Registration().library());
 }
 
+// A service of this process, for its ranks.
+class Running {
+ public:
+  explicit Running(const Secret& secret) : secret_(secret) {}
+  [[nodiscard]] bool serves(const Secret& secret) const { return owner_ == ::getpid() && secret_ == secret; }
+  [[nodiscard]] bool ended() const { return ended_; }
+  void end() { ended_ = true; }
+  void fail(Status why) {
+    const MutexLock lock(mutex_);
+    if (failure_.is_ok()) failure_ = std::move(why);
+  }
+  [[nodiscard]] Status failure() const {
+    const MutexLock lock(mutex_);
+    return failure_;
+  }
+
+ private:
+  const Secret secret_;
+  const pid_t owner_ = ::getpid();  // a forked child has none of its parent's services
+  std::atomic<bool> ended_{false};
+  mutable Mutex mutex_;
+  Status failure_ TUTTI_GUARDED_BY(mutex_);
+};
+
 class RootService {
  public:
-  RootService(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
-              std::int64_t notice_ms)
-      : acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1}),
+  RootService(UniqueFd listener, std::shared_ptr<Running> running, const Secret& secret, Deadline deadline,
+              std::int64_t after_failure_ms, std::int64_t notice_ms)
+      : running_(std::move(running)),
+        acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1}),
         deadline_(deadline),
         after_failure_ms_(after_failure_ms),
         notice_ms_(notice_ms) {
     acceptor_.add_listener(std::move(listener), false);
   }
   // Until all are served, or stop_fd is readable.
-  void run(int stop_fd);
+  Status run(int stop_fd);
 
  private:
   struct Client {
@@ -87,6 +112,7 @@ class RootService {
   [[nodiscard]] bool may_tell() const { return notice_ms_ > 0 && ranks_ > 0 && failure_.is_ok(); }
   void tell_a_person();
 
+  const std::shared_ptr<Running> running_;
   net::Acceptor acceptor_;
   Deadline deadline_;
   const std::int64_t after_failure_ms_;
@@ -102,16 +128,13 @@ class RootService {
   bool placed_ = false;
 };
 
-void RootService::run(int stop_fd) {
+Status RootService::run(int stop_fd) {
   net::PollSet set;
   while (!finished()) {
     prepare(&set);
     const std::size_t stop = set.add(stop_fd, POLLIN);
-    if (Status s = set.wait(); !s.is_ok()) {
-      log::warn("root service: " + s.message());
-      return;
-    }
-    if (set.ready(stop) != 0) return;
+    if (Status s = set.wait(); !s.is_ok()) return s;
+    if (set.ready(stop) != 0) return {};
     acceptor_.process(set);
     // A rank that fails tells why before its connection closes, and the others fail of that: so whoever has something
     // to say goes before whoever is gone.
@@ -129,6 +152,7 @@ void RootService::run(int stop_fd) {
     }
     if (!placed_ && failure_.is_ok() && !acceptor_.shortage().is_ok()) {
       const Status why = acceptor_.shortage().with_code(Code::kRemoteError);
+      running_->fail(acceptor_.shortage());
       fail(why.with_context("the job's root service (in the process of rank 0, or of the maker of the unique id)"));
     }
     if (!placed_ && failure_.is_ok() && deadline_.passed()) {
@@ -142,6 +166,7 @@ void RootService::run(int stop_fd) {
     }
     if (may_tell() && next_notice_.passed()) tell_a_person();
   }
+  return {};
 }
 
 // Before all are placed: who has not come. Then: whose part of the tree does not stand.
@@ -359,24 +384,6 @@ void RootService::answer(Client* client, const Placement& placement) {
   if (Status s = client->writer.flush(client->socket.get()); !s.is_ok()) log::debug("root service: " + s.message());
 }
 
-struct Running {
-  explicit Running(const Secret& of) : secret(of) {}
-  const Secret secret;
-  const pid_t owner = ::getpid();  // a forked child has none of its parent's services
-  std::atomic<bool> ended{false};
-};
-
-class Ending {
- public:
-  explicit Ending(Running& running) : running_(running) {}
-  Ending(const Ending&) = delete;
-  Ending& operator=(const Ending&) = delete;
-  ~Ending() { running_.ended = true; }
-
- private:
-  Running& running_;
-};
-
 struct Services {
   ForkMutex mutex;
   std::vector<std::shared_ptr<Running>> list TUTTI_GUARDED_BY(mutex);
@@ -384,6 +391,14 @@ struct Services {
 
 // Of this process. Never destroyed, made when the library is loaded.
 Services& services = *new Services;
+
+// The last one of that secret; null: there is none.
+std::shared_ptr<const Running> find_service(const Secret& secret) {
+  const MutexLock lock(services.mutex);
+  const auto found = std::find_if(services.list.rbegin(), services.list.rend(),
+                                  [&](const auto& running) { return running->serves(secret); });
+  return found == services.list.rend() ? nullptr : *found;
+}
 
 }  // namespace
 
@@ -406,32 +421,41 @@ Result<Secret> session_secret(const Secret& root_secret, const std::string& nonc
 
 Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
                           std::int64_t notice_ms) {
-  auto service = std::make_shared<RootService>(std::move(listener), secret, deadline, after_failure_ms, notice_ms);
   auto running = std::make_shared<Running>(secret);
+  auto service =
+      std::make_shared<RootService>(std::move(listener), running, secret, deadline, after_failure_ms, notice_ms);
   {
     const MutexLock lock(services.mutex);
-    std::erase_if(services.list, [](const auto& other) { return other->ended.load(); });
+    std::erase_if(services.list, [](const auto& other) { return other->ended(); });
     services.list.push_back(running);
   }
   Status started = start_lasting_thread([service, running](int stop_fd) {
-    const Ending ending(*running);
-    service->run(stop_fd);
+    if (Status s = guarded([&] { return service->run(stop_fd); }); !s.is_ok()) {
+      running->fail(s);
+      static_cast<void>(
+          guarded([&] { return log::warn("the job's root service has ended: " + s.message()), Status(); }));
+    }
+    running->end();
   });
-  if (!started.is_ok()) running->ended = true;
+  if (!started.is_ok()) running->end();
   return started;
+}
+
+bool runs_root_service(const Secret& secret) {
+  const auto found = find_service(secret);
+  return found != nullptr && !found->ended();
+}
+
+Status root_service_failure(const Secret& secret) {
+  const auto found = find_service(secret);
+  return found != nullptr ? found->failure() : Status();
 }
 
 void await_root_service(const Secret& secret, std::int64_t longest_ms) {
   constexpr std::chrono::milliseconds kLook(2);
-  std::shared_ptr<Running> found;
-  {
-    const MutexLock lock(services.mutex);
-    for (const auto& running : services.list) {
-      if (running->owner == ::getpid() && running->secret == secret) found = running;
-    }
-  }
+  const auto found = find_service(secret);
   const Deadline deadline = Deadline::after_ms(longest_ms);
-  while (found != nullptr && !found->ended && !deadline.passed()) std::this_thread::sleep_for(kLook);
+  while (found != nullptr && !found->ended() && !deadline.passed()) std::this_thread::sleep_for(kLook);
 }
 
 }  // namespace tutti::internal

@@ -90,6 +90,12 @@ Result<Secret> session_secret(const Secret& root_secret, const std::string& nonc
 Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
                           std::int64_t notice_ms);
 
+// Whether this process runs the service of that secret.
+bool runs_root_service(const Secret& secret);
+
+// If this process runs it, or has: why it serves nobody any more. Ok if it serves, or has done its part.
+Status root_service_failure(const Secret& secret);
+
 // If this process runs the service of that secret: waits until it has ended, at most so long. For a rank that cannot
 // join: its process may end when it hears why, and others are still to hear that from the service.
 void await_root_service(const Secret& secret, std::int64_t longest_ms);

@@ -84,6 +84,7 @@ fails_at_once socket 'Address family not supported' 97 0 1
 for error in 1 13 38; do # EPERM, EACCES, ENOSYS
   fails_at_once connect 'connect to 127.0.0.1.*seccomp' "$error" 0 1
 done
+fails_at_once accept4 'accepting a connection.*seccomp' 1 0
 # Alone, rank 1 would not get as far as to make these calls.
 for call in getsockopt getrandom sendto recvfrom; do
   fails_at_once "$call" "127.0.0.1:[0-9]*: ${call%to} (.*seccomp\|127.0.0.1:[0-9]*: ${call%from} (.*seccomp" 38 0
