@@ -13,11 +13,9 @@ import ranks
 TIMEOUT_S = 40
 SOON_S = 20.0
 
-WRONG = {
-    "share memory": lambda: torch.zeros(1).expand(4),
-    "unsupported layout": lambda: torch.eye(4).to_sparse(),
-    "lazily conjugated": lambda: torch.ones(4, dtype=torch.complex64).conj(),
-}
+
+def wrong_output() -> torch.Tensor:
+    return torch.zeros(1).expand(4)
 
 
 def refused_soon(call: Callable[[], object]) -> str:
@@ -40,14 +38,13 @@ def check_collectives(size: int) -> None:
     assert isinstance(dist.all_reduce(tensor, async_op=True), dist.Work)
 
 
-@pytest.mark.parametrize("what", sorted(WRONG))
 @pytest.mark.parametrize("first", (False, True))
-def test_batch_isend_irecv_raises_a_refusal_and_later_collectives_run(what: str, first: bool) -> None:
+def test_batch_isend_irecv_raises_a_refusal_and_later_collectives_run(first: bool) -> None:
     def body(rank: int, size: int) -> None:
         peer = 1 - rank
-        wrong = dist.P2POp(dist.irecv, WRONG[what](), peer)
+        wrong = dist.P2POp(dist.irecv, wrong_output(), peer)
         good = dist.P2POp(dist.isend, torch.ones(4), peer)
-        assert what in refused_soon(lambda: call_batch(*((wrong, good) if first else (good, wrong))))
+        assert "share memory" in refused_soon(lambda: call_batch(*((wrong, good) if first else (good, wrong))))
         check_collectives(size)
         received = torch.zeros(4)
         call_batch(good, dist.P2POp(dist.irecv, received, peer))
@@ -78,7 +75,7 @@ def test_coalescing_manager_raises_a_refusal_and_later_collectives_run(device: t
         def call() -> None:
             with dist._coalescing_manager(device=device):
                 dist.all_reduce(torch.ones(4))
-                dist.all_reduce(WRONG["share memory"]())
+                dist.all_reduce(wrong_output())
 
         assert "share memory" in refused_soon(call)
         check_collectives(size)
@@ -103,7 +100,7 @@ def test_a_sparse_tensor_in_a_coalesced_list_is_refused_and_later_collectives_ru
 def test_a_refusal_in_a_batch_is_told_to_every_rank_of_the_list(first: bool) -> None:
     def body(rank: int, size: int) -> None:
         if rank == 0:
-            wrong = dist.P2POp(dist.irecv, WRONG["share memory"](), 1)
+            wrong = dist.P2POp(dist.irecv, wrong_output(), 1)
             good = dist.P2POp(dist.isend, torch.zeros(4), 2)
             assert "share memory" in refused_soon(lambda: call_batch(*((wrong, good) if first else (good, wrong))))
         elif rank == 2:
@@ -120,7 +117,8 @@ def test_wait_of_a_batch_raises_as_soon_as_one_part_has_failed() -> None:
             assert "rank 1 refused" in refused_soon(lambda: call_batch(*receives))
             store.set("raised", "")
         elif rank == 1:
-            refused_soon(lambda: dist.send(WRONG["unsupported layout"](), 0))
+            backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+            assert "single-element" in refused_soon(lambda: backend.send([torch.zeros(4)] * 2, 0, 0))
         # Rank 2 is there, and sends nothing.
         store.wait(["raised"])
 
