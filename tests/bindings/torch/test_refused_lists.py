@@ -99,12 +99,16 @@ def test_a_sparse_tensor_in_a_coalesced_list_is_refused_and_later_collectives_ru
 @pytest.mark.parametrize("first", (False, True))
 def test_a_refusal_in_a_batch_is_told_to_every_rank_of_the_list(first: bool) -> None:
     def body(rank: int, size: int) -> None:
+        store = dist.distributed_c10d._get_default_store()
         if rank == 0:
             wrong = dist.P2POp(dist.irecv, wrong_output(), 1)
             good = dist.P2POp(dist.isend, torch.zeros(4), 2)
             assert "share memory" in refused_soon(lambda: call_batch(*((wrong, good) if first else (good, wrong))))
         elif rank == 2:
             assert "rank 0 refused" in refused_soon(lambda: dist.recv(torch.zeros(4), 0))
+            store.set("raised", "")
+        # A rank that has left tells nobody any more.
+        store.wait(["raised"])
 
     ranks.run(3, body, timeout_s=TIMEOUT_S)
 
