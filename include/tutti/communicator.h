@@ -48,8 +48,8 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks
  * config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
 /* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process: comms[i] is rank i, for a thread
- * of its own. If devlist is NULL, config.device determines the memory (default: host). Otherwise devlist gives the CUDA
- * device of each rank; -1 (host memory) must be set for all ranks or none. Several ranks may have one device. The call
+ * of its own. A devlist gives the CUDA device of each rank, or -1 (host memory) for all ranks. If devlist is NULL,
+ * config.device says where buffers are (default: in host memory). Several ranks may have one device. The call
  * makes all communicators or none; comms is written only on success. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const int *devlist);
 /* The same with settings, for all ranks; config as above. */

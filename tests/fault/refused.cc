@@ -3,7 +3,7 @@
 // files is limited), "affinity" (a process that sets the affinity of a thread after the first second is killed),
 // "ptracer" (a process that lets others attach to it is killed), "nothing", or a system call by its name, on this rank
 // alone or on all. Reduces and moves vectors of many sizes, one in memory of tuttiMemAlloc, and compares the results.
-// Status 77: there are no filters of system calls.
+// It exits with status 77 if the kernel lets it install no filter of system calls.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

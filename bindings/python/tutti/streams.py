@@ -116,7 +116,7 @@ class Stream:
         return True
 
     def wait_event(self, event: Event) -> None:
-        """What is queued after this call waits for all that the event stands for now."""
+        """Work queued after this call waits for the work that the event marks at the time of the call."""
         check(lib.tuttiStreamWaitEvent(self.handle, event.handle))
 
     def destroy(self) -> None:
