@@ -170,5 +170,6 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: %s SOCKET RANK RANKS ID_FILE (started by perf/compare)\n", argv[0]);
     return 2;
   }
+  setenv("TUTTI_AFFINITY", "start", 0);  // as the other programs here (program.cc)
   return serve(argv[1], atoi(argv[2]), atoi(argv[3]), argv[4]);
 }

@@ -108,6 +108,8 @@ Status describe_job(const Options& options, std::uint16_t port, RankRun* run) {
     variables.emplace_back("TUTTI_SECRET", std::move(*secret));
   }
   if (!options.bind.empty()) variables.emplace_back("TUTTI_BIND", options.bind);
+  // As other launchers place their ranks. Nobody else has placed these yet.
+  if (!environment_variable("TUTTI_AFFINITY")) variables.emplace_back("TUTTI_AFFINITY", "start");
   for (int rank = 0; rank < options.ranks; ++rank) {
     Variables all = variables;
     all.emplace_back("TUTTI_RANK", std::to_string(rank));
@@ -182,7 +184,8 @@ constexpr const char* kFooter =
     "Example: tutti run -n 4 --bind core -- build/perf/all_reduce_perf -b 8 -e 64M\n"
     "\n"
     "The ranks find their job by TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE, TUTTI_ROOT and\n"
-    "TUTTI_SECRET, a new one for each run unless it is set. What begins with the program's name is the program's,\n"
+    "TUTTI_SECRET, a new one for each run unless it is set. TUTTI_AFFINITY is start for them unless it is set: ranks on\n"
+    "one processor separate in the first second of a communicator. What begins with the program's name is the program's,\n"
     "also without \"--\". Rank 0 gets the standard input. Lines of different ranks never mix. SIGINT, SIGTERM,\n"
     "SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks and to what they have started. When a rank has\n"
     "failed, those that are left after the grace period get SIGTERM, and SIGKILL after another.\n"

@@ -34,7 +34,7 @@ typedef struct {
   const char *interface;   /* TUTTI_INTERFACE: "eth", "=eth0", "^lo" */
   const char *port_range;  /* TUTTI_PORT_RANGE: "4000-4099" */
   const char *algorithm;   /* TUTTI_ALGORITHM: "ring", "all_reduce:ring,reduce:k_nomial:4"; rank 0's holds */
-  const char *affinity;    /* TUTTI_AFFINITY: "start", "move" or "keep" */
+  const char *affinity;    /* TUTTI_AFFINITY: "own", "start", "move" or "keep" */
   const char *check;       /* TUTTI_CHECK: "strict" or "off"; rank 0's holds */
   const char *verbs;       /* TUTTI_VERBS: "device=mlx5_0,mtu=4096" */
   const char *cross_memory; /* TUTTI_CROSS_MEMORY: "auto", "always" or "never" */

@@ -59,12 +59,16 @@ Status read_choice(const Value& value, std::string_view yes, std::string_view no
   return {};
 }
 
-// One of three, by T's values.
-template <class T>
-Status read_choice(const Value& value, const std::array<std::string_view, 3>& words, T* out) {
-  const auto* const word = std::find(words.begin(), words.end(), value.text);
-  if (word == words.end()) return value.unreadable(fmt::format("{}, {} or {}", words[0], words[1], words[2]));
-  *out = static_cast<T>(word - words.begin());
+// One of several, by T's values.
+template <class T, std::size_t kWords>
+Status read_choice(const Value& value, const std::string_view (&words)[kWords], T* out) {
+  const auto* const word = std::find(std::begin(words), std::end(words), value.text);
+  if (word == std::end(words)) {
+    std::string known(words[0]);
+    for (std::size_t i = 1; i < kWords; ++i) known.append(i + 1 < kWords ? ", " : " or ").append(words[i]);
+    return value.unreadable(known);
+  }
+  *out = static_cast<T>(word - words);
   return {};
 }
 
@@ -117,7 +121,7 @@ constexpr std::array<SettingEntry, 19> kSettings = {{
      }},
     {"TUTTI_AFFINITY",
      [](const Value& v, Settings* s) {
-       return read_choice(v, {"keep", "start", "move"}, &s->moves);
+       return read_choice(v, {"keep", "own", "start", "move"}, &s->moves);
      },
      reset_field<&Settings::moves>},
     {"TUTTI_CROSS_MEMORY",

@@ -22,9 +22,9 @@ enum class MemoryReads : std::uint8_t { kNever, kAuto, kAlways };
 // To which processors a rank binds the thread that joins: any, one core's, or one NUMA node's.
 enum class Bind : std::uint8_t { kNone, kCore, kNuma };
 
-// When the library moves the threads that call it to other processors: never, which leaves its own threads alone, too;
-// in the first second of a communicator; or always.
-enum class Moves : std::uint8_t { kNone, kStart, kAll };
+// Which threads the library places on processors: none; its own; and those that call it as well, in the first second of
+// a communicator, or always.
+enum class Moves : std::uint8_t { kNone, kOwn, kStart, kAll };
 
 struct Settings {
   std::string transports = kDefaultTransports;  // TUTTI_TRANSPORTS: allowed transports, in any order
@@ -41,7 +41,7 @@ struct Settings {
   std::string tuning;           // TUTTI_TUNING: a file of `tutti tune`, of which rank 0's holds; empty: none
   std::string topology;         // TUTTI_TOPOLOGY: a file of `tutti topo --json`, of which rank 0's holds; empty: none
   std::string schedules;        // TUTTI_SCHEDULES: files of schedules, separated by commas; the same on every rank
-  Moves moves = Moves::kStart;  // TUTTI_AFFINITY: "keep", "start" or "move"
+  Moves moves = Moves::kOwn;    // TUTTI_AFFINITY: "keep", "own", "start" or "move"
   bool strict = false;  // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
   MemoryReads cross_memory = MemoryReads::kAuto;  // TUTTI_CROSS_MEMORY: "never", "auto" (where it is fast), "always"
   Bind bind = Bind::kNone;                        // TUTTI_BIND: "none", "core" or "numa"

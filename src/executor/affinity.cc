@@ -14,7 +14,7 @@ bool allowed(cpu_set_t* set) {
 }  // namespace
 
 Affinity::Affinity(Moves moves) : until_ns_(moves == Moves::kAll ? INT64_MAX : now_ns() + kSettleNs) {
-  if (moves == Moves::kNone || !allowed(&usual_) || CPU_COUNT(&usual_) < 2) until_ns_ = 0;
+  if (moves < Moves::kStart || !allowed(&usual_) || CPU_COUNT(&usual_) < 2) until_ns_ = 0;
 }
 
 bool Affinity::leave_processor() const {

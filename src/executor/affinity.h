@@ -16,7 +16,7 @@ class Affinity {
   // processor, and beside busy programs leaves them there.
   static constexpr std::int64_t kSettleNs = 1'000'000'000;
 
-  // `moves`: kNone never touches any thread, kAll does so at any time. What the calling thread may use now is taken for
+  // `moves`: below kStart no thread is moved, with kAll at any time. What the calling thread may use now is taken for
   // what nobody has pinned.
   explicit Affinity(Moves moves);
 
@@ -24,7 +24,7 @@ class Affinity {
   // nothing is done, where there is no other, or where the application has chosen processors for this thread since.
   // What somebody chooses while this runs stays, too, unless it falls between two of its system calls, or is the very
   // mask that this sets for the move (on two processors likely). Linux has no way to set a mask only if it is
-  // unchanged. So tutti moves threads after the first second only with TUTTI_AFFINITY=move.
+  // unchanged. So tutti moves threads only where it has been asked to.
   bool leave_processor() const;
   // The same, to this one.
   bool move_to(int processor) const;

@@ -158,7 +158,7 @@ TEST_CASE("every field has the domain of its variable") {
        {"nonsense", "all_reduce:nonsense", "nonsense:ring", "ring,nonsense", "barrier:ring"},
        {"", "ring", "all_reduce:ring,broadcast:chain"},
        "config.algorithm"},
-      {&tuttiConfig_t::affinity, {"maybe", "MOVE"}, {"", "move", "start", "keep"}, "config.affinity"},
+      {&tuttiConfig_t::affinity, {"maybe", "MOVE"}, {"", "move", "start", "own", "keep"}, "config.affinity"},
       {&tuttiConfig_t::check, {"maybe", "on"}, {"", "strict", "off"}, "config.check"},
       {&tuttiConfig_t::cross_memory, {"maybe", "Auto"}, {"", "auto", "always", "never"}, "config.cross_memory"},
       {&tuttiConfig_t::device, {"gpu", "cuda:", "cuda:x", "cuda:-1"}, {"", "host"}, "config.device"},

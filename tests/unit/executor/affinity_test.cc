@@ -67,15 +67,17 @@ TEST_CASE("a thread moves to the processor that it is told") {
     CHECK(there >= moves * 9 / 10);
     CHECK_FALSE(affinity.move_to(-1));
     CHECK_FALSE(affinity.move_to(CPU_SETSIZE));
-    CHECK_FALSE(Affinity(Moves::kNone).move_to(static_cast<int>(some_of(all))));
+    CHECK_FALSE(Affinity(Moves::kOwn).move_to(static_cast<int>(some_of(all))));
   }).join();
 }
 
-TEST_CASE("a thread that is told to keep its processors keeps them") {
-  std::thread([] { CHECK(!leaves_all_as_it_was(Affinity(Moves::kNone))); }).join();
+TEST_CASE("a thread that nobody has asked to move keeps its processors") {
+  for (const Moves moves : {Moves::kNone, Moves::kOwn, Settings().moves}) {
+    std::thread([moves] { CHECK(!leaves_all_as_it_was(Affinity(moves))); }).join();
+  }
 }
 
-TEST_CASE("a thread that has not asked for moves is moved only while its communicator is new") {
+TEST_CASE("a thread that has asked for moves at the start is moved only while its communicator is new") {
   std::thread([] {
     const Affinity affinity(Moves::kStart);
     leaves_all_as_it_was(affinity);
