@@ -38,10 +38,10 @@ struct Settings {
   std::int64_t network_timeout_ms = 0;           // TUTTI_NETWORK_TIMEOUT_MS: see silence_limit_ms(); 0: by the others
   std::int64_t wait_notice_ms = 10 * 1000;       // TUTTI_WAIT_NOTICE_MS: then a wait is logged; 0: never
   std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
-  std::string tuning;           // TUTTI_TUNING: a file of `tutti tune`, of which rank 0's holds; empty: none
-  std::string topology;         // TUTTI_TOPOLOGY: a file of `tutti topo --json`, of which rank 0's holds; empty: none
-  std::string schedules;        // TUTTI_SCHEDULES: files of schedules, separated by commas; the same on every rank
-  Moves moves = Moves::kOwn;    // TUTTI_AFFINITY: "keep", "own", "start" or "move"
+  std::string tuning;         // TUTTI_TUNING: a file of `tutti tune`, of which rank 0's holds; empty: none
+  std::string topology;       // TUTTI_TOPOLOGY: a file of `tutti topo --json`, of which rank 0's holds; empty: none
+  std::string schedules;      // TUTTI_SCHEDULES: files of schedules, separated by commas; the same on every rank
+  Moves moves = Moves::kOwn;  // TUTTI_AFFINITY: "keep", "own", "start" or "move"
   bool strict = false;  // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
   MemoryReads cross_memory = MemoryReads::kAuto;  // TUTTI_CROSS_MEMORY: "never", "auto" (where it is fast), "always"
   Bind bind = Bind::kNone;                        // TUTTI_BIND: "none", "core" or "numa"

@@ -36,6 +36,6 @@ for kind in topology tuning schedule nccl; do
   number=$((number + 1))
 done
 cd "$folder"
-if (($# > 5)); then length=(-max_total_time="$6"); else length=(-seed=1 -runs=40000); fi
+if (($# > 5)); then length=(-max_total_time="$6"); else length=(-seed=1 -runs=15000); fi
 # What a reader assumes it logs.
 TUTTI_LOG=error ./readers "${length[@]}" -timeout=60 -rss_limit_mb=3000 -max_len=8000 -verbosity=0 corpus

@@ -44,4 +44,3 @@ run_case 'write bandwidth of rxe0' 30 perftest ib_write_bw 10.77.0.1 4 MB/s rxe0
 run_case 'write latency of rxe0' 30 perftest ib_write_lat 10.77.0.1 6 us rxe0 rxe0 -x 1 -u 17 -s 8 -n 1000
 run_case 'write bandwidth of rxe1' 30 perftest ib_write_bw 10.77.1.1 4 MB/s rxe1 rxe1 -x 1 -u 17 -s 1048576 -n 100
 run_case 'rping over siw0' 30 rping_over 10.77.2.1
-run_case 'write bandwidth of siw0' 30 perftest ib_write_bw 10.77.2.1 4 MB/s siw0 siw0 -R -s 1048576 -n 100
