@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -127,17 +126,8 @@ void keep(Communicator* communicator, MPI_Comm handle) {
 // Whether all its processes are of this one's MPI_COMM_WORLD. Others, which one of these has started or met, may be
 // without the binding, or have other settings: no rank can know, and none may ask.
 bool is_of_one_world(MPI_Comm handle, int ranks) {
-  MPI_Group world = MPI_GROUP_NULL;
-  MPI_Group group = MPI_GROUP_NULL;
-  PMPI_Comm_group(MPI_COMM_WORLD, &world);
-  PMPI_Comm_group(handle, &group);
-  std::vector<int> here(static_cast<std::size_t>(ranks));
-  std::vector<int> there(here.size(), MPI_UNDEFINED);
-  std::iota(here.begin(), here.end(), 0);
-  PMPI_Group_translate_ranks(group, ranks, here.data(), world, there.data());
-  PMPI_Group_free(&group);
-  PMPI_Group_free(&world);
-  return std::find(there.begin(), there.end(), MPI_UNDEFINED) == there.end();
+  const std::vector<int> world_ranks = ranks_in_world(handle, ranks);
+  return std::find(world_ranks.begin(), world_ranks.end(), MPI_UNDEFINED) == world_ranks.end();
 }
 
 // What is known of an intracommunicator at its first collective. Asks no other rank.

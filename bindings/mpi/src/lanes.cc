@@ -56,18 +56,9 @@ int first_of(std::uint64_t slots) {
 }
 
 Pool& pool_of(const Asking& asking) {
-  MPI_Group world = MPI_GROUP_NULL;
-  MPI_Group group = MPI_GROUP_NULL;
-  PMPI_Comm_group(MPI_COMM_WORLD, &world);
-  PMPI_Comm_group(asking.handle, &group);
-  std::vector<int> here(static_cast<std::size_t>(asking.ranks));
-  std::vector<int> there(here.size(), MPI_UNDEFINED);
-  std::iota(here.begin(), here.end(), 0);
-  PMPI_Group_translate_ranks(group, asking.ranks, here.data(), world, there.data());
-  PMPI_Group_free(&group);
-  PMPI_Group_free(&world);
+  const std::vector<int> world_ranks = ranks_in_world(asking.handle, asking.ranks);
   const std::lock_guard lock(registry().mutex);
-  std::unique_ptr<Pool>& pool = registry().pools[there];
+  std::unique_ptr<Pool>& pool = registry().pools[world_ranks];
   if (pool == nullptr) pool = std::make_unique<Pool>();
   return *pool;
 }
@@ -156,6 +147,11 @@ Made made_of(tuttiResult_t result) {
   return result == tuttiInvalidUsage || result == tuttiInvalidArgument ? kUnreadable : kNotMade;
 }
 
+void report(const Asking& asking, const Attempt& attempt, bool none_is_served) {
+  std::fprintf(stderr, "tutti: rank %d: %s; %s\n", asking.rank, attempt.why.c_str(),
+               none_is_served ? "all collectives go to the MPI library" : "the MPI library serves this communicator");
+}
+
 // The ranks agree: all have it, or none keeps it.
 Reason agree(const Asking& asking, Attempt& attempt) {
   const int mine = made_of(attempt.result);
@@ -163,12 +159,8 @@ Reason agree(const Asking& asking, Attempt& attempt) {
   const int agreed = PMPI_Allreduce(&mine, &everywhere, 1, MPI_INT, MPI_MIN, asking.handle);
   if (agreed == MPI_SUCCESS && everywhere == kMade) return Reason::kNone;
   const bool unreadable = agreed == MPI_SUCCESS && everywhere == kUnreadable;
-  if (attempt.result != tuttiSuccess) {
-    // That of the world is the first: where it cannot be made for this no other is tried.
-    std::fprintf(stderr, "tutti: rank %d: %s; %s\n", asking.rank, attempt.why.c_str(),
-                 unreadable && asking.handle == MPI_COMM_WORLD ? "all collectives go to the MPI library"
-                                                               : "the MPI library serves this communicator");
-  }
+  // That of the world is the first: where it cannot be made for this no other is tried.
+  if (attempt.result != tuttiSuccess) report(asking, attempt, unreadable && asking.handle == MPI_COMM_WORLD);
   if (attempt.comm != nullptr) tuttiCommAbort(attempt.comm);
   attempt.comm = nullptr;
   return unreadable ? Reason::kUnreadable : Reason::kFailed;
@@ -207,6 +199,10 @@ Attempt split(const Asking& asking) {
   Attempt attempt;
   const Inside inside;
   attempt.result = tuttiCommSplit(asking.parent, 0, asking.rank, &attempt.comm, nullptr);
+  if (attempt.result != tuttiSuccess) {
+    attempt.why = tuttiGetLastError(asking.parent);
+    report(asking, attempt, false);
+  }
   return attempt;
 }
 
@@ -274,6 +270,20 @@ Reason make_comm(const Asking& asking, tuttiComm_t& comm) {
 }
 
 }  // namespace
+
+std::vector<int> ranks_in_world(MPI_Comm handle, int ranks) {
+  MPI_Group world = MPI_GROUP_NULL;
+  MPI_Group group = MPI_GROUP_NULL;
+  PMPI_Comm_group(MPI_COMM_WORLD, &world);
+  PMPI_Comm_group(handle, &group);
+  std::vector<int> here(static_cast<std::size_t>(ranks));
+  std::vector<int> there(here.size(), MPI_UNDEFINED);
+  std::iota(here.begin(), here.end(), 0);
+  PMPI_Group_translate_ranks(group, ranks, here.data(), world, there.data());
+  PMPI_Group_free(&group);
+  PMPI_Group_free(&world);
+  return there;
+}
 
 Given take_lane(const Asking& asking) {
   destroy_surplus_lanes();

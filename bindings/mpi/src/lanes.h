@@ -9,6 +9,7 @@
 #include <tutti/tutti.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "interface.h"
 #include "summary.h"
@@ -44,6 +45,9 @@ struct Given {
   Reason reason = Reason::kNone;
   bool made = false;  // none of the lanes that exist was free on all ranks
 };
+
+// Its processes' ranks in MPI_COMM_WORLD, by rank; MPI_UNDEFINED: of another world.
+std::vector<int> ranks_in_world(MPI_Comm handle, int ranks);
 
 // Collective over the MPI communicator, waits for its other ranks. All of them get the same lane, or none.
 Given take_lane(const Asking& asking);
