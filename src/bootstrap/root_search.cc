@@ -20,7 +20,7 @@ constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kRefusedMs = 1'000;  // a root that had been there and refuses this long is gone
 constexpr std::int64_t kForeignMs = 5'000;  // one that has another secret for so long is another's
 // Between two look-ups of a name, which burden the job's name server, and stop this rank. At first short, since a name
-// that was just registered is known soon; each wait is longer than the last.
+// that was just registered is known soon; each wait is longer than the last, up to the longest.
 constexpr std::int64_t kFirstLookUpMs = 200;
 constexpr std::int64_t kLongestLookUpMs = 5'000;
 

@@ -20,6 +20,7 @@
 #include "base/mutex.h"
 #include "bootstrap/control_tree.h"
 #include "bootstrap/rank_list.h"
+#include "bootstrap/root_search.h"
 #include "net/acceptor.h"
 #include "net/auth.h"
 #include "net/frame.h"
@@ -153,7 +154,7 @@ Status RootService::run(int stop_fd) {
     if (!placed_ && failure_.is_ok() && !acceptor_.shortage().is_ok()) {
       const Status why = acceptor_.shortage().with_code(Code::kRemoteError);
       running_->fail(acceptor_.shortage());
-      fail(why.with_context("the job's root service (in the process of rank 0, or of the maker of the unique id)"));
+      fail(why.with_context(kRootService));
     }
     if (!placed_ && failure_.is_ok() && deadline_.passed()) {
       const std::vector<int> absent = missing();
@@ -325,6 +326,7 @@ void RootService::order_addresses() {
   std::vector<net::Address> outside;
   std::vector<int> here;
   for (const Client& client : clients_) {
+    if (!client.registered) continue;
     auto own = net::local_address(client.socket.get());
     auto peer = net::peer_address(client.socket.get());
     if (!own.is_ok() || !peer.is_ok()) continue;

@@ -202,7 +202,7 @@ class SocketTree {
   bool keep_early(const Header& header, net::Unpacker* unpacker, const std::string& frame);
   void make_room_for_early();
   void replay_early(ControlComm* comm);
-  bool keep_passed(const std::string& frame);
+  bool keep_passed(const Header& header, const std::string& frame);
   void on_ended(Neighbour* neighbour);
   void on_bye(int rank, const std::string& frame, Neighbour* from);
   void part_from(Neighbour* neighbour);
@@ -271,10 +271,15 @@ class SocketTree {
   std::int64_t last_bye_ns_ = std::numeric_limits<std::int64_t>::min() / 2;
   std::map<CommId, ControlComm*> comms_;
   std::map<CommId, Early> early_;
-  std::uint64_t earlies_ = 0;       // how many there have been
-  std::deque<CommId> forgotten_;    // the last that were too many
-  std::deque<std::string> passed_;  // the last notices of others' communicators
-  std::size_t passed_bytes_ = 0;
+  std::uint64_t earlies_ = 0;     // how many there have been
+  std::deque<CommId> forgotten_;  // the last that were too many
+  struct Passed {
+    std::deque<std::string> frames;  // the last ones
+    std::size_t bytes = 0;
+  };
+  // Notices of others' communicators. A rank can refuse any number of calls: refusals displace none of the others.
+  Passed passed_;
+  Passed passed_refusals_;
   bool unheard_ = false;  // some of them have come while this rank was looking for a parent
   std::map<CommId, Round> rounds_;
   std::uint32_t token_ = 0;

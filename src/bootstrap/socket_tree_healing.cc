@@ -246,7 +246,9 @@ void SocketTree::attach(Candidate candidate) {
 
 // What one that could not hear it may have missed; that a rank has left a communicator before that it has died.
 void SocketTree::tell_state(Neighbour* to) {
-  for (const std::string& frame : passed_) send(frame, to);
+  for (const Passed* passed : {&passed_, &passed_refusals_}) {
+    for (const std::string& frame : passed->frames) send(frame, to);
+  }
   for (const std::string& farewell : farewells_) send(farewell, to);
   for (const auto& [id, comm] : comms_) {
     for (const std::string& frame : comm->told()) send(frame, to);

@@ -80,7 +80,7 @@ bool SocketTree::hear_for_all(const Header& header, net::Unpacker* unpacker, con
   ControlComm* const comm = find(header.comm);
   const bool once = header.kind >= Kind::kNotice;
   const bool by_member = comm != nullptr && once;
-  const bool known = comm == nullptr && once && !keep_passed(frame);
+  const bool known = comm == nullptr && once && !keep_passed(header, frame);
   if (!by_member && !known) flood(frame, from);
   return comm != nullptr ? comm->hear(header.kind, unpacker, frame, from) : keep_early(header, unpacker, frame);
 }
@@ -139,14 +139,15 @@ void SocketTree::replay_early(ControlComm* comm) {
 }
 
 // False if it has been passed on before.
-bool SocketTree::keep_passed(const std::string& frame) {
-  if (std::find(passed_.rbegin(), passed_.rend(), frame) != passed_.rend()) return false;
-  passed_.push_back(frame);
-  passed_bytes_ += frame.size();
+bool SocketTree::keep_passed(const Header& header, const std::string& frame) {
+  auto& [frames, bytes] = header.kind == Kind::kRefusal ? passed_refusals_ : passed_;
+  if (std::find(frames.rbegin(), frames.rend(), frame) != frames.rend()) return false;
+  frames.push_back(frame);
+  bytes += frame.size();
   unheard_ = unheard_ || search_.has_value();
-  while (passed_.size() > kMaxPassed || passed_bytes_ > kMaxPassedBytes) {
-    passed_bytes_ -= passed_.front().size();
-    passed_.pop_front();
+  while (frames.size() > kMaxPassed || bytes > kMaxPassedBytes) {
+    bytes -= frames.front().size();
+    frames.pop_front();
   }
   return true;
 }
