@@ -143,10 +143,12 @@ Status Plans::connect(Making& making) {
 
 void Plans::add_links(Making& making, std::vector<std::unique_ptr<transport::Link>> links) {
   making.links = nullptr;
-  for (std::size_t i = 0; i < making.peers.size(); ++i) {
-    waiter_.add_link(*links[i]);
-    links_[making.peers[i]] = std::move(links[i]);
-  }
+  // What the waiter knows lives: nothing can fail between.
+  std::map<int, std::unique_ptr<transport::Link>> made;
+  for (std::size_t i = 0; i < making.peers.size(); ++i) made[making.peers[i]] = std::move(links[i]);
+  waiter_.expect_links(made.size());
+  for (const auto& [peer, link] : made) waiter_.add_link(*link);
+  links_.merge(made);
 }
 
 // What the test suite has not proven, the first use proves, within bounds. The caller waits, and so does who aborts.

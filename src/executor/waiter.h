@@ -58,7 +58,7 @@ class Waiter : private StallWatch::Awaited {
   // oversubscribed: the communicator has more ranks than processors on this machine. moves: see affinity.h. preferred:
   // to which an oversubscribed rank goes back, -1: none. failure outlives the waiter.
   Waiter(transport::WakeupFd wakeup_fd, const FailureState& failure, bool oversubscribed, std::int64_t timeout_ms,
-         Moves moves = Moves::kAll, PreferredProcessor preferred = {})
+         Moves moves = Moves::kOwn, PreferredProcessor preferred = {})
       : wakeup_fd_(std::move(wakeup_fd)),
         failure_(failure),
         oversubscribed_(oversubscribed),
@@ -72,6 +72,8 @@ class Waiter : private StallWatch::Awaited {
 
   // A link that operations may wait for.
   void add_link(transport::Link& link);
+  // After this, add_link() of so many does not throw.
+  void expect_links(std::size_t count) { links_.reserve(links_.size() + count); }
 
   // Outlives the waiter.
   void watch_stalls(StallWatch* watch) { stalls_ = watch; }
