@@ -170,6 +170,8 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: %s SOCKET RANK RANKS ID_FILE (started by perf/compare)\n", argv[0]);
     return 2;
   }
-  setenv("TUTTI_AFFINITY", "start", 0);  // as the other programs here (program.cc)
+  // As the other programs here (ranks.cc).
+  const char* const affinity = getenv("TUTTI_AFFINITY");
+  if (affinity == nullptr || *affinity == '\0') setenv("TUTTI_AFFINITY", "start", 1);
   return serve(argv[1], atoi(argv[2]), atoi(argv[3]), argv[4]);
 }

@@ -253,8 +253,6 @@ int run_program(Subject subject, int argc, char** argv) {
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const Options& options = std::get<Options>(parsed);
   if (options.timeout_s > 0) setenv("TUTTI_TIMEOUT_MS", fmt::format("{}000", options.timeout_s).c_str(), 1);
-  // A measurement that begins with two ranks on one processor may end so.
-  setenv("TUTTI_AFFINITY", "start", 0);
   return run_ranks(options, [&options](tuttiComm_t comm) { return rank_main(options, comm); });
 }
 

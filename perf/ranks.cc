@@ -240,6 +240,8 @@ int launched_processes() {
 }
 
 int run_ranks(const Options& options, const RankMain& rank_main) {
+  // A measurement that begins with two ranks on one processor may end so.
+  if (!environment_variable("TUTTI_AFFINITY")) setenv("TUTTI_AFFINITY", "start", 1);
   const bool joins_launched = options.processes == 0 && launched_processes() > 1;
   if (options.local_ranks() == 0 || joins_launched) return run_launched(options, rank_main);
   if (options.processes > 1) return run_processes(options, rank_main);

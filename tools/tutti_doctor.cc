@@ -55,8 +55,7 @@ class Report {
                 ok      ? "ok"
                 : warns ? "warn"
                         : "FAIL",
-                check.what.c_str(), check.found.c_str(),
-                check.remedy.empty() ? "" : ". Remedy: ", check.remedy.c_str());
+                check.what.c_str(), check.found.c_str(), check.remedy.empty() ? "" : ". Fix: ", check.remedy.c_str());
     std::fflush(stdout);
   }
   void add(const Checks& checks) {

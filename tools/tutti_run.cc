@@ -108,7 +108,7 @@ Status describe_job(const Options& options, std::uint16_t port, RankRun* run) {
     variables.emplace_back("TUTTI_SECRET", std::move(*secret));
   }
   if (!options.bind.empty()) variables.emplace_back("TUTTI_BIND", options.bind);
-  // As other launchers place their ranks. Nobody else has placed these yet.
+  // Other launchers bind their ranks by default.
   if (!environment_variable("TUTTI_AFFINITY")) variables.emplace_back("TUTTI_AFFINITY", "start");
   for (int rank = 0; rank < options.ranks; ++rank) {
     Variables all = variables;
@@ -184,13 +184,11 @@ constexpr const char* kFooter =
     "Example: tutti run -n 4 --bind core -- build/perf/all_reduce_perf -b 8 -e 64M\n"
     "\n"
     "The ranks find their job by TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE, TUTTI_ROOT and\n"
-    "TUTTI_SECRET, a new one for each run unless it is set. TUTTI_AFFINITY is start for them unless it is set: ranks "
-    "on\n"
-    "one processor separate in the first second of a communicator. What begins with the program's name is the "
-    "program's,\n"
-    "also without \"--\". Rank 0 gets the standard input. Lines of different ranks never mix. SIGINT, SIGTERM,\n"
-    "SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks and to what they have started. When a rank has\n"
-    "failed, those that are left after the grace period get SIGTERM, and SIGKILL after another.\n"
+    "TUTTI_SECRET, a new one for each run unless it is set. TUTTI_AFFINITY is start for them unless it is set: ranks\n"
+    "on one processor separate in the first second of a communicator. Arguments from the program's name on go to the\n"
+    "program, also without \"--\". Rank 0 gets the standard input. Lines of different ranks never mix. SIGINT,\n"
+    "SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks and to what they have started. When a\n"
+    "rank has failed, those that are left after the grace period get SIGTERM, and SIGKILL after another.\n"
     "\n"
     "Exit status: 0 all ranks have ended with 0, else that of the first that failed, or 128 + N if signal N ended it,\n"
     "or if this command got SIGINT, SIGTERM or SIGHUP; 124 after --timeout; 126 the program cannot be run;\n"

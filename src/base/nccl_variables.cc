@@ -28,7 +28,6 @@ constexpr auto kCounterparts = std::to_array<Counterpart>({
     {"NCCL_IB_SL", "TUTTI_VERBS"},
     {"NCCL_IB_TC", "TUTTI_VERBS"},
     {"NCCL_IB_TIMEOUT", "TUTTI_VERBS"},
-    {"NCCL_IGNORE_CPU_AFFINITY", "TUTTI_AFFINITY"},
     {"NCCL_NET", "TUTTI_TRANSPORTS"},
     {"NCCL_NSOCKS_PERTHREAD", "TUTTI_TCP_STREAMS"},
     {"NCCL_P2P_DISABLE", "TUTTI_CROSS_MEMORY"},

@@ -26,7 +26,7 @@ constexpr auto kVariables = std::to_array<Variable>({
     {"TUTTI_TOPOLOGY", "(none)", "a file of `tutti topo --json`: where ranks are; rank 0's holds for all"},
     {"TUTTI_TUNING", "(none)", "a file of `tutti tune`: what is fastest here; rank 0's holds for all"},
     {"TUTTI_AFFINITY", "own",
-     "keep, own, start or move: whether calling threads are moved: never, never, in the first second, always"},
+     "keep, own, start or move: places no threads, its own, also callers at first, also callers always"},
     {"TUTTI_PROGRESS_THREADS", "1", "threads of a process that run queued operations, 1 to 64"},
     {"TUTTI_CROSS_MEMORY", "auto", "auto, always or never: whether ranks read each other's memory"},
     {"TUTTI_CHECK", "off", "strict or off: whether all ranks compare each call; rank 0's holds for all"},

@@ -222,10 +222,10 @@ class Communicator {
   void deliver() const;
   Status watch_peers();
   Status set_up_links(Deadline deadline);
-  // Through connector_, if there is one.
   // The peers, with what that has added to *self and theirs.
   Result<std::vector<PeerInfo>> meet_across_namespaces(std::vector<PeerInfo> known, const Transports& transports,
                                                        PeerInfo* self, Deadline deadline);
+  // Through connector_, if there is one.
   void make_link_maker();
   // One of the exchanges of a split: `count` elements of each rank, by rank.
   Status exchange_of_split(const void* own, void* all, std::size_t count, DataType type);

@@ -1,6 +1,6 @@
 // How ranks of one machine that are in several network namespaces come to share memory: each opens a Unix socket by
-// path of those that it will dial, while all join. The files are gone when that is over, also if a rank has died
-// meanwhile.
+// path of those that it will dial, while all join. Then the files are gone. That of a rank that has died meanwhile may
+// stay (docs/security.md).
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -119,10 +119,9 @@ std::string Stalls::hint(const Awaited* awaited) const {
   const std::vector<CallRecord> calls = history_.summary().calls;
   const auto last = calls.empty() ? Collective::kBarrier : executor::collective_of(calls.back().call[0]);
   const bool unchecked = varies(last) && !counts_are_common(last) && !membership_.strict;
-  return fmt::format("rank {} waits for {}{}", membership_.rank, who,
-                     unchecked ? ". Perhaps they differ in their counts for each other; TUTTI_CHECK=strict compares "
-                                 "these"
-                               : "");
+  return fmt::format(
+      "rank {} waits for {}{}", membership_.rank, who,
+      unchecked ? ". The ranks may have passed different counts. Set TUTTI_CHECK=strict to compare them" : "");
 }
 
 void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited* awaited) {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kEntries = 16;  // of the first table
 
-// A job has warned of it when it joined.
+// No warning: where a job needs such memory, it warns when it joins.
 void note(const Status& refused) {
   static std::atomic<bool> noted{false};
   if (noted.exchange(true)) return;
@@ -53,7 +53,7 @@ Result<void*> RegionRegistry::allocate(std::size_t bytes) {
   UniqueFd fd = made.is_ok() ? std::move(*made) : UniqueFd();
   const int kind = fd.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   void* p = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, kind, fd.get(), 0);
-  if (p == MAP_FAILED) return map_error("mapping shared memory", errno);
+  if (p == MAP_FAILED) return map_error("mapping memory", errno);
   // Fewer page faults and TLB misses where the system allows huge pages for shared memory.
   (void)::madvise(p, rounded, MADV_HUGEPAGE);
   const MutexLock lock(mutex_);

@@ -102,8 +102,9 @@ void limit_addresses(std::vector<Address>* list, std::size_t most, const std::st
   if (list->size() <= most) return;
   const std::vector<Address> rest(list->begin() + static_cast<std::ptrdiff_t>(most), list->end());
   list->resize(most);
-  log::warn(fmt::format("{} has too many addresses; others are not told {}. Choose the interface by TUTTI_INTERFACE",
-                        whose, list_addresses(rest)));
+  log::warn(
+      fmt::format("{} has more than {} addresses. It does not tell the other ranks these: {}. Set TUTTI_INTERFACE",
+                  whose, most, list_addresses(rest)));
 }
 
 Address::Address(const sockaddr* address, socklen_t length) : length_(std::min<socklen_t>(length, sizeof storage_)) {

@@ -88,10 +88,6 @@ Result<std::string> make_hello(const Claim& claim) {
   return packer.bytes();
 }
 
-bool would_block(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK;
-}
-
 // kSystemError: the system refuses this process the call, whatever the other end does.
 Status lost_connection(const char* call, int error) {
   const std::string advice = refusal_advice(error);

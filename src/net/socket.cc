@@ -112,11 +112,11 @@ Address without_mapping(const sockaddr_storage& storage, socklen_t length) {
   return {reinterpret_cast<const sockaddr*>(&in), sizeof in};
 }
 
-bool would_block(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK;
-}
-
 }  // namespace
+
+bool would_block(int error_number) {
+  return error_number == EAGAIN || error_number == EWOULDBLOCK;
+}
 
 Result<UniqueFd> listen_tcp(int port_low, int port_high, const char* setting) {
   int error = 0;
@@ -212,8 +212,8 @@ Status connect_result(int fd) {
 
 std::string refusal_advice(int error_number) {
   const bool refused = error_number == EPERM || error_number == EACCES || error_number == ENOSYS;
-  return refused ? " (the system refuses this process the call: see the seccomp profile of the container, SELinux, and "
-                   "AppArmor)"
+  return refused ? " (the system refuses this process the call: see local packet filters, prohibited routes, the "
+                   "seccomp profile of the container, SELinux, and AppArmor)"
                  : "";
 }
 

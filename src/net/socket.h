@@ -43,6 +43,8 @@ Result<UniqueFd> start_connect(const Address& address);
 // kInProgress while connecting, ok when connected; errors as above.
 Status connect_result(int fd);
 
+// Whether that call must be tried again later.
+bool would_block(int error_number);
 // For messages, after the name of a call: what may refuse it to this process. Empty for errors that are not refusals.
 std::string refusal_advice(int error_number);
 

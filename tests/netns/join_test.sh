@@ -44,7 +44,7 @@ for i in $(seq 1 20); do
 done
 TUTTI_ROOT=10.234.7.1:29400 job too-many-addresses-root 4
 for rank in 0 1 2 3; do
-  said=$(grep -c 'too many addresses' "$work/too-many-addresses-root/out.$rank" || true)
+  said=$(grep -c 'more than 32 addresses' "$work/too-many-addresses-root/out.$rank" || true)
   [[ $said == 1 ]] || { echo "rank $rank warns of its addresses $said times, not once"; exit 1; }
 done
 

@@ -49,15 +49,15 @@ small_mtu() {
   doctor_says 0 '^warn .*MTU of rxe0:1: 1024 bytes.*ip link set d0 mtu 4200'
 }
 no_access() {
-  doctor_says 1 '^warn .*access to rxe0: .*Remedy: .*--device=/dev/infiniband' '^FAIL .*choice' '^RDMA cannot be used' \
+  doctor_says 1 '^warn .*access to rxe0: .*Fix: .*--device=/dev/infiniband' '^FAIL .*choice' '^RDMA cannot be used' \
     -- without_folder /dev/infiniband
 }
 no_provider() {
-  doctor_says 1 '^warn .*port rxe0:1: .*Remedy: install the package ibverbs-providers' '^FAIL .*choice' \
+  doctor_says 1 '^warn .*port rxe0:1: .*Fix: install the package ibverbs-providers' '^FAIL .*choice' \
     -- without_folder /etc/libibverbs.d
 }
 little_memory() {
-  doctor_says 1 '^FAIL .*memory lock limit: .*Remedy: ulimit -l unlimited' '^FAIL .*loopback over rxe0:1' \
+  doctor_says 1 '^FAIL .*memory lock limit: .*Fix: ulimit -l unlimited' '^FAIL .*loopback over rxe0:1' \
     -- with_little_memory
 }
 

@@ -11,7 +11,7 @@ namespace tutti_torch {
 // The last error of `comm`, or of this thread's calls if there is none: the text with its cause, else the result's
 // name.
 std::string error_text(tuttiResult_t result, tuttiComm_t comm);
-// How all errors of timeouts begin.
+// What all errors of timeouts contain, as gloo's do.
 constexpr const char* kTimedOut = "Timed out waiting: ";
 // What an operation of `comm` has failed with: error_text(), behind the words by which programs know gloo's timeouts
 // and lost connections.

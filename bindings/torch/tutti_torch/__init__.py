@@ -1,7 +1,7 @@
 """tutti as a backend of torch.distributed.
 
-The backend ``tutti``, for tensors on the CPU and on CUDA devices, is known once torch is imported, and this module loaded when a group asks
-for it; importing it registers the backend, too::
+The backend ``tutti`` is for tensors on the CPU and on CUDA devices. ``import torch`` registers its name, and the first
+group that uses it loads this module. Importing this module registers it, too::
 
     torch.distributed.init_process_group("tutti")          # or "cpu:tutti,cuda:nccl"
 

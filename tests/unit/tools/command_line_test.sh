@@ -50,7 +50,7 @@ expect 2 'nonsense' doctor rdma --nonsense
 expect 0 'FAIL' doctor rdma --help
 TUTTI_VERBS=rails=x expect 2 'rails' doctor rdma
 if [[ -z $(ls /sys/class/infiniband 2>/dev/null) ]]; then
-  expect 1 '^FAIL  .*Remedy: ' doctor rdma
+  expect 1 '^FAIL  .*Fix: ' doctor rdma
   expect 1 '^[okwarn]*  *memory lock limit: ' doctor rdma
   expect 1 '^RDMA cannot be used on this machine$' doctor rdma
 fi

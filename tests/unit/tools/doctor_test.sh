@@ -47,11 +47,11 @@ json "j['problem'] is True"
 json "[c['verdict'] for c in j['checks'] if c['check'] == 'TUTTI_BIND'] == ['problem']"
 
 # Settings and launchers.
-says 1 '^FAIL  TUTTI_BIND: TUTTI_BIND="socket" is not none, core or numa\. Remedy: ' env TUTTI_BIND=socket "$tutti" doctor
+says 1 '^FAIL  TUTTI_BIND: TUTTI_BIND="socket" is not none, core or numa\. Fix: ' env TUTTI_BIND=socket "$tutti" doctor
 says 0 '^warn  TUTTI_SOCKET_IFNAME: .*did you mean TUTTI_INTERFACE' env TUTTI_SOCKET_IFNAME=eth0 "$tutti" doctor
-says 1 '^FAIL  interface: no interface with an address passes "nosuch" \(TUTTI_INTERFACE or the configuration\); there are .*Remedy: ' \
+says 1 '^FAIL  interface: no interface with an address passes "nosuch" \(TUTTI_INTERFACE or the configuration\); there are .*Fix: ' \
   env TUTTI_INTERFACE=nosuch "$tutti" doctor
-says 1 '^FAIL  launcher: plain \(rank \? of 2\): that is not usable\. Remedy: ' \
+says 1 '^FAIL  launcher: plain \(rank \? of 2\): that is not usable\. Fix: ' \
   env TUTTI_RANK=-1 TUTTI_WORLD_SIZE=2 "$tutti" doctor
 says 1 '^FAIL  launcher: two launchers contradict each other: plain \(rank 1 of 2\) .* torchrun \(rank 0 of 2\)' \
   env TUTTI_RANK=1 TUTTI_WORLD_SIZE=2 RANK=0 WORLD_SIZE=2 "$tutti" doctor
@@ -59,15 +59,15 @@ says 0 '^warn  launcher: slurm .*nobody has started ranks.*srun' env SLURM_JOB_I
   "$tutti" doctor
 
 # Limits.
-after 'ulimit -n 64' 1 '^FAIL  open files: each of 4 ranks may need .* the hard one 64.*Remedy: ulimit -n' \
+after 'ulimit -n 64' 1 '^FAIL  open files: each of 4 ranks may need .* the hard one 64.*Fix: ulimit -n' \
   "$tutti" doctor -n 4
-after 'ulimit -n 4' 1 '^FAIL  TCP port: .*Too many open files .*Remedy: raise the limit that is named there$' "$tutti" doctor
+after 'ulimit -n 4' 1 '^FAIL  TCP port: .*Too many open files .*Fix: raise the limit that is named there$' "$tutti" doctor
 after 'ulimit -n 64' 1 '^4 ranks cannot run on this host$' "$tutti" doctor -n 4
 after 'ulimit -f 100' 1 '^FAIL  shared memory: .*RLIMIT_FSIZE' "$tutti" doctor -n 2
 says 0 "^warn  processors: .*: 999 ranks take turns" "$tutti" doctor -n 999
 if command -v setpriv >/dev/null && setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock true 2>/dev/null; then
   if [[ -z $(ls /sys/class/infiniband 2>/dev/null) ]]; then
-    after 'ulimit -l 0' 0 '^warn  memory lock limit: 0 KiB: room for 0 links.*only RDMA needs it.*Remedy: ulimit -l' \
+    after 'ulimit -l 0' 0 '^warn  memory lock limit: 0 KiB: room for 0 links.*only RDMA needs it.*Fix: ulimit -l' \
       setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock "$tutti" doctor -n 2
   fi
 else
@@ -89,11 +89,11 @@ if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, ctypes.create_string_buf
 os.execvp(sys.argv[2], sys.argv[2:])
 PYTHON
 if python3 "$folder/refusing.py" 310 true; then
-  says 0 "^warn  reading other ranks' memory: process_vm_readv\(2\): Operation not permitted.*Remedy: sysctl" \
+  says 0 "^warn  reading other ranks' memory: process_vm_readv\(2\): Operation not permitted.*Fix: sysctl" \
     python3 "$folder/refusing.py" 310 "$tutti" doctor -n 2
   says 0 "^ok    reading other ranks' memory: TUTTI_CROSS_MEMORY=never" env TUTTI_CROSS_MEMORY=never \
     python3 "$folder/refusing.py" 310 "$tutti" doctor -n 2
-  says 1 '^FAIL  shared memory: memfd_create: Operation not permitted\. Remedy: allow memfd_create' \
+  says 1 '^FAIL  shared memory: memfd_create: Operation not permitted\. Fix: allow memfd_create' \
     python3 "$folder/refusing.py" 319 "$tutti" doctor -n 2
 else
   echo 'left out: filters of system calls, which may not be made'
@@ -102,14 +102,14 @@ fi
 # Another host, of namespaces. in_namespaces UNSHARE_OPTIONS SETUP STATUS PATTERN COMMAND...
 in_namespaces() { says "$3" "$4" unshare $1 bash -c "$2 && exec \"\$@\"" in_namespaces "${@:5}"; }
 if unshare -m true 2>/dev/null; then
-  in_namespaces -m 'mount -t tmpfs -o size=64k tmpfs /dev/shm' 0 '^warn  /dev/shm: 64 KiB of 64 KiB.*Remedy: mount -o' \
+  in_namespaces -m 'mount -t tmpfs -o size=64k tmpfs /dev/shm' 0 '^warn  /dev/shm: 64 KiB of 64 KiB.*Fix: mount -o' \
     "$tutti" doctor -n 2
   # Ranks run all the same.
   in_namespaces -m 'mount -t tmpfs -o size=64k tmpfs /dev/shm' 0 'ok    shared memory' "$tutti" doctor -n 2
   printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(hostname)" >"$folder/hosts"
   if [[ -n $(ip -o -4 addr show up scope global 2>/dev/null) ]]; then
     in_namespaces -m "mount --bind '$folder/hosts' /etc/hosts" 0 \
-      "^warn  host name: $(hostname) is 127\.0\.1\.1 here, loopback.*Remedy: in /etc/hosts, give $(hostname) the address" \
+      "^warn  host name: $(hostname) is 127\.0\.1\.1 here, loopback.*Fix: in /etc/hosts, give $(hostname) the address" \
       "$tutti" doctor -n 2
   fi
   printf '127.0.0.1 localhost\n203.0.113.9 %s\n' "$(hostname)" >"$folder/hosts"
@@ -119,13 +119,13 @@ else
   echo 'left out: mounts of its own, which may not be made'
 fi
 if unshare -n true 2>/dev/null && command -v ip >/dev/null; then
-  in_namespaces -n 'true' 1 '^FAIL  interface: this host has no interface with an IPv4 or IPv6 address\. Remedy: ' \
+  in_namespaces -n 'true' 1 '^FAIL  interface: this host has no interface with an IPv4 or IPv6 address\. Fix: ' \
     "$tutti" doctor -n 2
   in_namespaces -n 'ip link set lo up' 0 '^warn  interface: lo, 127\.0\.0\.1, there is no other' "$tutti" doctor -n 2
   # Without a loopback device nothing that this host sends to itself arrives: as if a packet filter dropped it.
   in_namespaces -n 'ip link add d0 type veth peer name d1 && ip link set d0 up && ip link set d1 up &&
     ip addr add 10.234.9.1/24 dev d0' 1 \
-    '^FAIL  TCP port: listening works, but a connection to .*10\.234\.9\.1:[0-9]+ has no answer within 3 s\. Remedy: let' \
+    '^FAIL  TCP port: listening works, but a connection to .*10\.234\.9\.1:[0-9]+ has no answer within 3 s\. Fix: let' \
     "$tutti" doctor -n 2
 else
   echo 'left out: a network of its own, which may not be made'
