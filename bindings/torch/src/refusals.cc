@@ -4,7 +4,7 @@
 
 namespace tutti_torch {
 
-// A store that cannot be reached is no second error: the first one is on its way to the caller.
+// A store that cannot be reached is no error of these: the calls that go on need it no more, the others have theirs.
 void Refusals::refuse(std::uint64_t number, const std::string& why) {
   if (refused_ == number) return;
   try {
@@ -19,7 +19,10 @@ void Refusals::refuse(std::uint64_t number, const std::string& why) {
 void Refusals::withdraw(std::uint64_t number) {
   if (refused_ != number) return;
   refused_ = 0;
-  store_->add(prefix_ + std::to_string(number), -1);
+  try {
+    store_->add(prefix_ + std::to_string(number), -1);
+  } catch (const std::exception&) {
+  }
 }
 
 std::string Refusals::look(std::uint64_t number) {
