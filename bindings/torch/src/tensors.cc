@@ -84,6 +84,10 @@ void check_tensor(const std::string& operation, const at::Tensor& tensor) {
   if (!tensor.defined()) refuse(operation, "a tensor is undefined");
   if (tensor.layout() != at::kStrided)
     refuse(operation, c10::str("unsupported layout: only supports dense tensors, got ", tensor.layout()));
+  if (tensor.is_quantized() || tensor.is_nested()) {
+    refuse(operation,
+           c10::str("only supports dense tensors, got a ", tensor.is_nested() ? "nested" : "quantized", " one"));
+  }
   if (!tensor.device().is_cpu() && !is_accelerator(tensor.device())) {
     refuse(operation, c10::str("only supports CPU and CUDA tensors, got one on ", tensor.device()));
   }

@@ -53,6 +53,45 @@ def test_batch_isend_irecv_raises_a_refusal_and_later_collectives_run(first: boo
     ranks.run(2, body, timeout_s=TIMEOUT_S)
 
 
+ODD_TENSORS: dict[str, Callable[[], torch.Tensor]] = {
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "sparse_csr": lambda: torch.eye(3).to_sparse_csr(),
+    "quantized": lambda: torch.quantize_per_tensor(torch.eye(3), 0.1, 0, torch.quint8),
+    "mkldnn": lambda: torch.eye(3).to_mkldnn(),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+}
+
+
+@pytest.mark.parametrize("first", (False, True))
+@pytest.mark.parametrize("call", (dist.isend, dist.irecv))
+@pytest.mark.parametrize("kind", ODD_TENSORS)
+def test_batch_isend_irecv_refuses_tensors_that_are_not_dense(kind: str, call: Callable, first: bool) -> None:
+    def body(rank: int, size: int) -> None:
+        peer = 1 - rank
+        wrong = dist.P2POp(call, ODD_TENSORS[kind](), peer)
+        good = dist.P2POp(dist.isend, torch.ones(4), peer)
+        refused = refused_soon(lambda: call_batch(*((wrong, good) if first else (good, wrong))))
+        assert "only supports dense tensors" in refused
+        check_collectives(size)
+        received = torch.zeros(4)
+        call_batch(good, dist.P2POp(dist.irecv, received, peer))
+        assert received.tolist() == [1] * 4
+
+    ranks.run(2, body, timeout_s=TIMEOUT_S)
+
+
+def test_a_sparse_message_outside_of_a_batch_is_refused_for_tutti_and_gloo() -> None:
+    def body(rank: int, size: int) -> None:
+        gloo = dist.new_group(backend="gloo")
+        tensor = torch.eye(3).to_sparse()
+        assert "only supports dense tensors" in refused_soon(lambda: dist.isend(tensor, 1 - rank))
+        with pytest.raises(NotImplementedError, match="gloo"):
+            dist.isend(tensor, 1 - rank, group=gloo)
+        check_collectives(size)
+
+    ranks.run(2, body, timeout_s=TIMEOUT_S)
+
+
 def test_batch_isend_irecv_with_itself_is_refused_and_later_collectives_run() -> None:
     def body(rank: int, size: int) -> None:
         backend = dist.group.WORLD._get_backend(torch.device("cpu"))
