@@ -73,7 +73,9 @@ int Work::sourceRank() const {
   return sender_;
 }
 
-// Parts end independently of each other: no event of tutti stands for all of them.
+// Asks the parts again and again, for three reasons. They end in any order. One that fails ends the wait, also while
+// parts before it have not ended: to wait for them in turn would hide the failure until their timeout. And tutti has no
+// wait for one of several events, and none with a deadline.
 bool Work::wait_for_parts(std::optional<Clock::time_point> deadline) const {
   if (parts_.size() == 1) return parts_.front().flight->wait(deadline);
   const auto begun = Clock::now();
