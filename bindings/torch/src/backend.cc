@@ -71,7 +71,9 @@ void Backend::abort() {
   collectives_->revoke();
   for (const auto& queue : device_queues()) queue->revoke();
   const std::lock_guard<std::mutex> lock(messages_mutex_);
-  for (const auto& [direction, messages] : messages_) messages.channel->revoke();
+  for (const auto& [direction, messages] : messages_) {
+    if (messages.channel != nullptr) messages.channel->revoke();  // null: one could not be made
+  }
   for (const Messages& messages : ended_messages_) messages.channel->revoke();
 }
 
@@ -82,7 +84,9 @@ void Backend::shutdown() {
   {
     const std::lock_guard<std::mutex> lock(messages_mutex_);
     std::swap(all, ended_messages_);
-    for (auto& [direction, messages] : std::exchange(messages_, {})) all.push_back(std::move(messages));
+    for (auto& [direction, messages] : std::exchange(messages_, {})) {
+      if (messages.channel != nullptr) all.push_back(std::move(messages));
+    }
   }
   for (Messages& messages : all) {
     if (messages.joined.valid()) messages.joined.wait();

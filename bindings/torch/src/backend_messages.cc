@@ -42,7 +42,8 @@ std::string Backend::no_pair(int peer, Clock::time_point deadline) const {
 Backend::Messages& Backend::messages_of(const Direction& direction) {
   Messages& messages = messages_[direction];
   if (messages.channel == nullptr || !messages.channel->was_ended()) return messages;
-  ended_messages_.push_back(std::exchange(messages, {}));
+  ended_messages_.emplace_back();
+  std::swap(ended_messages_.back(), messages);
   messages.ended = ended_messages_.back().ended + 1;
   messages.receives = ended_messages_.back().receives;
   return messages;
@@ -56,26 +57,25 @@ std::pair<std::shared_ptr<Channel>, std::shared_ptr<TaggedReceives>> Backend::me
   if (messages.channel != nullptr) return {messages.channel, messages.receives};
   std::string name = (tagged ? "tagged/" : "messages/") + std::to_string(from) + "/" + std::to_string(to);
   if (messages.ended > 0) name += "/" + std::to_string(messages.ended);
-  messages.channel = std::make_shared<Channel>(name, PairRanks{from, to}, own_store_, rank_);
+  auto opening = std::make_shared<Channel>(name, PairRanks{from, to}, own_store_, rank_);
+  std::shared_ptr<TaggedReceives> its_receives = messages.receives;
   if (tagged && to == rank_) {
-    messages.receives = std::make_shared<TaggedReceives>(messages.channel, from, comm_timeout_, messages.receives);
-    messages.channel->look_also([weak = std::weak_ptr(messages.receives)] {
+    its_receives = std::make_shared<TaggedReceives>(opening, from, comm_timeout_, messages.receives);
+    opening->look_also([weak = std::weak_ptr(its_receives)] {
       if (const auto receives = weak.lock()) receives->fail_late();
     });
   }
-  Watchdog::get().add(messages.channel);
-  try {
-    const auto done = std::make_shared<std::promise<void>>();
-    messages.joined = done->get_future();
-    SharedThreads::get().run(
-        [this, direction, name, channel = messages.channel, receives = messages.receives, done]() mutable {
-          join_messages(direction, name, std::exchange(channel, nullptr), std::exchange(receives, nullptr));
-          done->set_value();
-        });
-  } catch (...) {
-    messages_.erase(direction);
-    throw;
-  }
+  Watchdog::get().add(opening);
+  const auto done = std::make_shared<std::promise<void>>();
+  auto joined = done->get_future();
+  SharedThreads::get().run([this, direction, name, channel = opening, receives = its_receives, done]() mutable {
+    join_messages(direction, name, std::exchange(channel, nullptr), std::exchange(receives, nullptr));
+    done->set_value();
+  });
+  // Only now, when nothing can fail any more: no channel stays that nobody opens.
+  messages.channel = std::move(opening);
+  messages.receives = std::move(its_receives);
+  messages.joined = std::move(joined);
   return {messages.channel, messages.receives};
 }
 

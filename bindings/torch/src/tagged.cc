@@ -106,9 +106,17 @@ void TaggedReceives::begin(Wanted wanted) {
   if (!why_not.empty()) wanted.flight->settle_with(why_not);
 }
 
+std::string TaggedReceives::why_not_received(const std::exception& e) const {
+  return c10::str("messages of rank ", sender_, " cannot be received: ", e.what());
+}
+
 void TaggedReceives::start() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  call_thread();
+  try {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    call_thread();
+  } catch (const std::exception& e) {
+    fail(end_channel(why_not_received(e)));
+  }
 }
 
 // REQUIRES: the lock.
@@ -125,7 +133,7 @@ void TaggedReceives::receive_all() {
     try {
       if (!receive_one(comm)) return;
     } catch (const std::exception& e) {
-      return fail(end_channel(c10::str("messages of rank ", sender_, " cannot be received: ", e.what())));
+      return fail(end_channel(why_not_received(e)));
     }
   }
 }

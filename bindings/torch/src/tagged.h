@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -96,6 +97,7 @@ class TaggedReceives : public std::enable_shared_from_this<TaggedReceives> {
   // Memory for the message, or why there is none: the channel has been ended.
   tuttiResult_t make_room(const MessageHeader& header, const std::optional<Wanted>& wanted, Kept* room);
   tuttiResult_t end_channel(const std::string& why);
+  [[nodiscard]] std::string why_not_received(const std::exception& e) const;
   std::string told_of_waiting(const std::optional<Wanted>& wanted);
 
   const std::shared_ptr<Channel> channel_;

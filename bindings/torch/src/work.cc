@@ -44,9 +44,11 @@ void Work::end_range_when_done() {
 }
 
 bool Work::all_ended() const {
-  if (!std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.flight->poll(); })) return false;
-  if (range_ != nullptr) range_->end();
-  return true;
+  // All of them: a later one may have failed.
+  bool ended = true;
+  for (const Part& part : parts_) ended = part.flight->poll() && ended;
+  if (ended && range_ != nullptr) range_->end();
+  return ended;
 }
 
 bool Work::isCompleted() {
