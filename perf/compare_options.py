@@ -33,7 +33,8 @@ def parse_collective(text):
     def bare(name):
         return name.replace("_", "").replace("-", "").lower()
 
-    names = {bare(name): name for name in COLLECTIVES + TRANSFERS} | {"bcast": "broadcast"}
+    names = {bare(name): name for name in COLLECTIVES + TRANSFERS} | {
+        "bcast": "broadcast", "inclusivescan": "scan", "exclusivescan": "exscan", "reducescatterblock": "reduce_scatter"}
     return names.get(bare(text), text)
 
 

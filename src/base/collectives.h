@@ -206,7 +206,12 @@ constexpr std::optional<Collective> collective_named(std::string_view text) {
   for (const CollectiveInfo& info : kCollectiveTable) {
     if (is_name(text, info.name)) return info.collective;
   }
-  return is_name(text, "bcast") ? std::optional(Collective::kBroadcast) : std::nullopt;
+  if (is_name(text, "bcast")) return Collective::kBroadcast;
+  if (is_name(text, "inclusive_scan")) return Collective::kScan;
+  if (is_name(text, "exclusive_scan")) return Collective::kExscan;
+  // MPI's, of equal parts.
+  if (is_name(text, "reduce_scatter_block")) return Collective::kReduceScatter;
+  return std::nullopt;
 }
 
 // Lower-case, as the API has them; "unknown" for a value outside the enumeration.

@@ -267,6 +267,7 @@ class Communicator {
   }
   // Numbers all of them: the first one's.
   transport::Fingerprint begin(const Coalesced& coalesced);
+  Status run_check(Collective collective, std::span<std::uint64_t> words, std::uint32_t sequence, int root = 0);
   Status check_beforehand(std::uint32_t sequence);
   Status check_counts_beforehand(const Call& call, const transport::Fingerprint& fingerprint);
   Status explain(Status status) const;

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -29,23 +30,29 @@ std::atomic<int> disappointments{0};
 
 }  // namespace
 
+// A collective of words that is part of a check. root: of a broadcast; of other collectives the words' maxima.
+Status Communicator::run_check(Collective collective, std::span<std::uint64_t> words, std::uint32_t sequence,
+                               int root) {
+  Call check;
+  check.collective = collective;
+  check.send = check.recv = words.data();
+  check.count = words.size();
+  check.type = DataType::kUint64;
+  check.op = ReduceOp::kMax;
+  check.root = root;
+  return bind_and_run(check, executor::fingerprint_of_check(sequence));
+}
+
 // One word and its complement: their maxima belong together only if all ranks have the same word.
 Status Communicator::check_beforehand(std::uint32_t sequence) {
   const std::array<std::uint64_t, 2> own{history_->hash(), ~history_->hash()};
   std::array<std::uint64_t, 2> most = own;
-  Call check;
-  check.collective = Collective::kAllReduce;
-  check.send = check.recv = most.data();
-  check.count = most.size();
-  check.type = DataType::kUint64;
-  check.op = ReduceOp::kMax;
-  const transport::Fingerprint fingerprint = executor::fingerprint_of_check(sequence);
-  if (Status s = bind_and_run(check, fingerprint); !s.is_ok()) return s;
+  if (Status s = run_check(Collective::kAllReduce, most, sequence); !s.is_ok()) return s;
   if (most == own) return {};
   return explain(Status::mismatch(
       fmt::format("ranks called different operations: {} of rank {} meets ranks that call something else, "
                   "or group their calls differently",
-                  executor::describe(fingerprint), rank())));
+                  executor::describe(executor::fingerprint_of_check(sequence)), rank())));
 }
 
 // Counts that only two ranks share are in no history. If one of them is 0, nothing is sent that would tell.
@@ -60,14 +67,25 @@ Status Communicator::check_counts_beforehand(const Call& call, const transport::
   check.count = 1;
   check.type = DataType::kUint64;
   if (Status s = bind_and_run(check, executor::fingerprint_of_check(fingerprint.sequence)); !s.is_ok()) return s;
-  for (std::size_t r = 0; r < told.size(); ++r) {
-    if (told[r] == own.receives[r]) continue;
-    return Status::mismatch(fmt::format(
-        "ranks called different operations: in {} rank {} sends {} bytes to rank {}, which expects {}. Pass the same "
-        "count on both",
-        executor::describe(fingerprint), r, told[r], rank(), own.receives[r]));
+  // All ranks name the same pair that differs: the last one, by receiver and sender. 0: there is none.
+  const std::size_t n = told.size();
+  std::array<std::uint64_t, 1> last{};
+  for (std::size_t r = 0; r < n; ++r) {
+    if (told[r] != own.receives[r]) last[0] = 1 + static_cast<std::size_t>(rank()) * n + r;
   }
-  return {};
+  if (Status s = run_check(Collective::kAllReduce, last, fingerprint.sequence); !s.is_ok()) return s;
+  if (last[0] == 0) return {};
+  const std::size_t receiver = (last[0] - 1) / n;
+  const std::size_t sender = (last[0] - 1) % n;
+  std::array<std::uint64_t, 2> bytes{told[sender], own.receives[sender]};
+  if (Status s = run_check(Collective::kBroadcast, bytes, fingerprint.sequence, static_cast<int>(receiver));
+      !s.is_ok()) {
+    return s;
+  }
+  return Status::mismatch(fmt::format(
+      "ranks called different operations: in {} rank {} sends {} bytes to rank {}, which expects {}. Pass the same "
+      "count on both",
+      executor::describe(fingerprint), sender, bytes[0], receiver, bytes[1]));
 }
 
 // Gives the control tree time to tell what differs.

@@ -362,8 +362,7 @@ Status Membership::check_shared_memory() const {
   }
   if (troubled.empty() || rank != 0) return {};
   log::warn(fmt::format(
-      "{} cannot share memory with the ranks of their hosts and use {} instead: rank {} (host {}): "
-      "{}. Fix: {}",
+      "{}: cannot share memory with the other ranks of the same host, so {} is used: rank {} (host {}): {}. Fix: {}",
       list_ranks(troubled), instead == nullptr ? "nothing" : instead->name(), troubled[0],
       peers[static_cast<std::size_t>(troubled[0])].hostname, of(troubled[0]), transport::shm::kSharedMemoryFix));
   return {};

@@ -36,7 +36,7 @@ over_tcp() {
   ((status == 0)) || fail "${*:3}: status $status"
   (($(grep -c '^right$' "$folder/out") == $1)) || fail "${*:3}: results"
   (($(grep -c 'cannot share memory' "$folder/err") == 1)) || fail "${*:3}: not one line in the log"
-  grep -q "warn: $2 cannot share memory with the ranks of their hosts and use tcp instead: .*Fix: allow memfd_create(2)" "$folder/err" ||
+  grep -q "warn: $2: cannot share memory with the other ranks of the same host, so tcp is used: .*Fix: allow memfd_create(2)" "$folder/err" ||
     fail "${*:3}: the line does not say which ranks and what to do"
   echo "ok: $1 ranks, refused: ${*:3}"
 }

@@ -145,11 +145,16 @@ std::optional<Pair> find_shared(const Tensors& tensors, const std::vector<std::s
                              " and strides ", tensor.strides(), ". Give a clone() of it"));
 }
 
+// Its memory is what is moved: contiguous, and neither conjugated nor negated lazily.
+bool lies_as_moved(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
 }  // namespace
 
 void copy_elements(const at::Tensor& to, const at::Tensor& from) {
   if (to.numel() == 0) return;
-  if (to.device().is_cpu() && to.is_contiguous() && from.is_contiguous()) {
+  if (to.device().is_cpu() && lies_as_moved(to) && lies_as_moved(from)) {
     std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
     return;
   }
@@ -216,12 +221,11 @@ namespace {
 
 // Whether all of a list can be blocks as they are, or together with copies.
 bool are_aligned(const Tensors& tensors) {
-  const bool contiguous =
-      std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.is_contiguous(); });
-  const std::uintptr_t base = contiguous ? lowest_address(tensors) : 0;
+  const bool all_lie = std::all_of(tensors.begin(), tensors.end(), lies_as_moved);
+  const std::uintptr_t base = all_lie ? lowest_address(tensors) : 0;
   const std::size_t bytes = moved(tensors.front()).bytes();
   return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-    return tensor.numel() == 0 || !tensor.is_contiguous() || (address_of(tensor) - base) % bytes == 0;
+    return tensor.numel() == 0 || !lies_as_moved(tensor) || (address_of(tensor) - base) % bytes == 0;
   });
 }
 
@@ -259,7 +263,7 @@ at::Tensor Packing::copy_for_reading(const at::Tensor& tensor) {
 }
 
 at::Tensor Packing::read(const at::Tensor& tensor, bool copies) {
-  return tensor.is_contiguous() && !copies ? tensor : copy_for_reading(tensor);
+  return lies_as_moved(tensor) && !copies ? tensor : copy_for_reading(tensor);
 }
 
 Tensors Packing::read(const Tensors& tensors, bool copies) {
@@ -271,7 +275,7 @@ Tensors Packing::read(const Tensors& tensors, bool copies) {
 }
 
 at::Tensor Packing::write(const std::string& operation, const at::Tensor& tensor) {
-  if (tensor.is_contiguous()) return tensor;
+  if (lies_as_moved(tensor)) return tensor;
   check_apart(operation, {tensor});
   return copy_for_writing(tensor);
 }
@@ -282,13 +286,13 @@ Tensors Packing::write(const std::string& operation, const Tensors& tensors) {
   Tensors packed;
   packed.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) {
-    packed.push_back(aligned && tensor.is_contiguous() ? tensor : copy_for_writing(tensor));
+    packed.push_back(aligned && lies_as_moved(tensor) ? tensor : copy_for_writing(tensor));
   }
   return packed;
 }
 
 at::Tensor Packing::update(const std::string& operation, const at::Tensor& tensor, bool copies) {
-  if (tensor.is_contiguous() && !copies) return tensor;
+  if (lies_as_moved(tensor) && !copies) return tensor;
   check_apart(operation, {tensor});
   const at::Tensor copy = copy_for_writing(tensor);
   copy_before(copy, tensor);

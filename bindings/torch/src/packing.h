@@ -2,8 +2,8 @@
 //
 // Elements are moved in the order of their indices, whatever the strides of a tensor are: ranks do not know each
 // other's strides. A contiguous tensor is moved from and to where it lies. Any other tensor is moved through a
-// contiguous copy. pack() and unpack() fill the copies and the outputs, right before and after the operation: the
-// operations of a channel see each other's results.
+// contiguous copy, as is one that torch conjugates or negates lazily. pack() and unpack() fill the copies and the
+// outputs, right before and after the operation: the operations of a channel see each other's results.
 #pragma once
 
 #include <cstddef>

@@ -91,7 +91,6 @@ void check_tensor(const std::string& operation, const at::Tensor& tensor) {
   if (!tensor.device().is_cpu() && !is_accelerator(tensor.device())) {
     refuse(operation, c10::str("only supports CPU and CUDA tensors, got one on ", tensor.device()));
   }
-  if (tensor.is_conj() || tensor.is_neg()) refuse(operation, "takes no lazily conjugated tensors: call resolve_conj()");
 }
 
 void check_tensors(const std::string& operation, const Tensors& tensors) {

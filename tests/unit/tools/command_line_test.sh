@@ -85,6 +85,9 @@ for name in alltoall all_to_all all-to-all AllToAll alltoall_; do
 done
 expect 0 'all_gather_v' explain AllGatherV -n 2 -s 64K
 expect 0 'broadcast' explain bcast -n 2 -s 64K
+for name in exclusive_scan Exclusive-Scan exscan; do expect 0 '^exscan of' explain "$name" -n 2 -s 64K; done
+expect 0 '^scan of' explain inclusive_scan -n 2 -s 64K
+expect 0 'reduce_scatter' explain reduce-scatter-block -n 2 -s 64K
 expect 1 'no/such/folder' topo --svg "$folder/no/such/folder"
 expect 2 'more than a picture' topo --hosts 2000 --svg -
 HWLOC_SYNTHETIC='pack:2 numa:2 core:4 pu:1' expect 0 'package1' topo
