@@ -89,9 +89,9 @@ def test_groups_share_connections_and_threads(monkeypatch: pytest.MonkeyPatch, t
         for group in groups:
             dist.destroy_process_group(group)
         dist.barrier()
-        assert after[0] - before[0] <= descriptors_each * groups_each, (before, after)
-        # Threads that join a pair, and those of callbacks, end a moment later.
+        # Threads that join a pair, and those of callbacks, end a moment later. Each may have a set to wait with.
         assert after[1] - before[1] <= 8, (before, after)
+        assert after[0] - before[0] <= descriptors_each * groups_each + 8, (before, after)
 
     ranks.run(3, body)
 
