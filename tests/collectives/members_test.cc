@@ -146,7 +146,9 @@ std::string share_id(tuttiComm_t comm, int rank, std::uint64_t* id) {
 // A communicator of all, and an id for a group of it.
 std::string split_and_share_id(tuttiComm_t world, int rank, tuttiComm_t* comm, std::uint64_t* id) {
   if (tuttiCommSplit(world, 0, rank, comm, nullptr) != tuttiSuccess) return tuttiGetLastError(world);
-  return share_id(*comm, rank, id);
+  if (std::string wrong = share_id(*comm, rank, id); !wrong.empty()) return wrong;
+  // Nobody ends the communicator before all have the id.
+  return tuttiBarrier(world, nullptr) == tuttiSuccess ? "" : tuttiGetLastError(world);
 }
 
 // Ranks 0 and 1 make a group of all three, for which rank 2 does not come. Then rank 0 ends the communicator.
