@@ -11,10 +11,13 @@
 
 #include "float_modes.h"
 #include "reduction/element.h"
+#include "sanitizers.h"
 #include "suites.h"
 
 namespace tutti::internal::test {
 namespace {
+
+constexpr std::size_t kManyElements = kThreadSanitizer ? 2'000 : 50'000;
 
 // Denormal numbers, and numbers whose sums and products have to be rounded.
 std::vector<std::byte> operand(DataType type, std::size_t count, int rank) {
@@ -80,7 +83,7 @@ std::string all_ways(const Called& call, std::size_t count, int rank, tuttiStrea
 }
 
 std::string all_operators(tuttiComm_t comm, DataType type, int rank, tuttiStream_t stream, Digest* digest) {
-  for (const std::size_t count : {std::size_t{1}, std::size_t{4}, std::size_t{1000}, std::size_t{50'000}}) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{4}, std::size_t{1000}, kManyElements}) {
     for (int o = 0; o <= static_cast<int>(ReduceOp::kAvg); ++o) {
       if (!supports(type, static_cast<ReduceOp>(o))) continue;
       const Called call{comm, type, static_cast<tuttiRedOp_t>(o)};
@@ -199,7 +202,7 @@ void require_mode_of_caller(RunJob run, const std::string& transports) {
 // All that a program calls, while its threads trap every exception: none may occur.
 std::string all_calls(tuttiComm_t comm, int rank, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
-  for (const std::size_t count : {std::size_t{1}, std::size_t{777}, std::size_t{100'003}}) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{777}, 2 * kManyElements + 3}) {
     std::vector<std::int32_t> one(count * n, rank);
     std::vector<std::int32_t> two(count * n);
     const std::vector<std::size_t> counts(n, count);
