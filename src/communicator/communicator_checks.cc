@@ -30,7 +30,7 @@ std::atomic<int> disappointments{0};
 
 }  // namespace
 
-// A collective of words that is part of a check. root: of a broadcast; of other collectives the words' maxima.
+// Part of a check, in place: the maxima of the words of all ranks (kAllReduce), or the words of `root` (kBroadcast).
 Status Communicator::run_check(Collective collective, std::span<std::uint64_t> words, std::uint32_t sequence,
                                int root) {
   Call check;
