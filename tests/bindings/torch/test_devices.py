@@ -426,10 +426,13 @@ def test_a_device_that_fails_is_told_of_and_ends_with_its_group(each: Callable[.
     def body(rank: int, ranks: int, standin: Any) -> None:
         standin.set_device(rank % 2)
         own = on(rank, [1.0] * 10)
+        both_have_called = dist.new_group(backend="gloo")
         dist.all_reduce(own)
         gate = standin.Gate()
         gate.hold()
         work = dist.all_reduce(own, async_op=True)
+        # Otherwise the first device that breaks fails a call of the other rank.
+        dist.barrier(both_have_called)
         standin.break_devices()
         gate.open()
         # The event says so, or the communicator, whichever has noticed first.
