@@ -1,4 +1,4 @@
-// Direct collectives (executor/direct.h) by threads of the host: each thread is a thread block.
+// Direct collectives (device/direct.h) by threads of the host: each thread is a thread block.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "executor/direct.h"
+#include "device/direct.h"
 #include "reduction/reduction.h"
 
 namespace tutti::internal::test {
@@ -50,17 +50,17 @@ class HostBlock {
   static bool exchange(std::uint64_t& place, std::uint64_t expected, std::uint64_t value) {
     return std::atomic_ref(place).compare_exchange_strong(expected, value, std::memory_order_acq_rel);
   }
-  static bool told(const executor::DirectControl& control) {
+  static bool told(const DirectControl& control) {
     return std::atomic_ref(const_cast<std::uint32_t&>(control.stop)).load() != 0;
   }
-  static void stop(executor::DirectControl& control) { std::atomic_ref(control.stop).store(1); }
-  static void report(const executor::DirectCall& call, executor::DirectOutcome outcome, int peer) {
+  static void stop(DirectControl& control) { std::atomic_ref(control.stop).store(1); }
+  static void report(const DirectCall& call, DirectOutcome outcome, int peer) {
     std::atomic_ref<std::uint64_t> report(call.control->reports[static_cast<std::size_t>(call.rank)]);
     std::uint64_t none = 0;
-    (void)report.compare_exchange_strong(none, executor::pack_report(outcome, peer, call.number));
+    (void)report.compare_exchange_strong(none, pack_report(outcome, peer, call.number));
   }
   static std::uint64_t now_ns() { return static_cast<std::uint64_t>(internal::now_ns()); }
-  void combine(const executor::DirectCall& call, int inputs, int outputs, std::size_t count) {
+  void combine(const DirectCall& call, int inputs, int outputs, std::size_t count) {
     const auto [begin, end] = own_part(count);
     const std::size_t size = size_of(call.type);
     const std::size_t bytes = (end - begin) * size;
@@ -110,17 +110,17 @@ class HostBlock {
   const int columns_;
   const int row_;
   const Reach reach_;
-  std::array<const std::byte*, executor::kMostDirectRanks> from_{};
-  std::array<std::byte*, executor::kMostDirectRanks> to_{};
+  std::array<const std::byte*, kMostDirectRanks> from_{};
+  std::array<std::byte*, kMostDirectRanks> to_{};
 };
 
 // All blocks of a launch, one after the other: of ranks that meet a block waits for theirs of the same number alone.
 template <class Reach>
-void run_launch(const executor::DirectCall& call, int columns, int rows, Reach reach) {
+void run_launch(const DirectCall& call, int columns, int rows, Reach reach) {
   for (int row = 0; row < rows; ++row) {
     for (int column = 0; column < columns; ++column) {
       HostBlock block(column, columns, row, reach);
-      executor::run_directly(call, block);
+      run_directly(call, block);
     }
   }
 }

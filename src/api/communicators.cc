@@ -13,11 +13,11 @@
 #include "api/groups.h"
 #include "api/handles.h"
 #include "base/log.h"
+#include "calls/descriptions.h"
 #include "communicator/binding.h"
-#include "communicator/descriptions.h"
-#include "communicator/host_functions.h"
 #include "communicator/join.h"
 #include "communicator/peer_memory.h"
+#include "streams/host_functions.h"
 
 namespace tutti::internal::api {
 namespace {

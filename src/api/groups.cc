@@ -13,7 +13,7 @@
 #include "api/handles.h"
 #include "api/operations.h"
 #include "api/public_types.h"
-#include "communicator/host_functions.h"
+#include "streams/host_functions.h"
 
 namespace tutti::internal::api {
 namespace {
@@ -115,7 +115,7 @@ Status check(const Part& part, const Communicator& comm) {
     if (Status s = comm.check_forced(call); !s.is_ok()) return s.with_context(name_of(call.collective));
   }
   if (!part.cuda_streams.empty()) {
-    if (Status s = comm.check_on_device(*part.batch, part.cuda_streams); !s.is_ok()) return s;
+    if (Status s = comm.device_backend()->check(*part.batch, part.cuda_streams); !s.is_ok()) return s;
   }
   return check_apart(part.batch->calls, comm.rank(), comm.ranks());
 }
@@ -138,7 +138,7 @@ Status run_alone(const Part& part) {
   if (!operating.status().is_ok()) return not_started(operating.status());
   if (Status s = check(part, *operating); !s.is_ok()) return not_started(std::move(s));
   Status status = part.cuda_streams.empty() ? operating->run(part.batch)
-                                            : operating->enqueue_on_device(part.batch, part.cuda_streams);
+                                            : operating->device_backend()->enqueue(part.batch, part.cuda_streams);
   if (!status.is_ok() && !is_refusal(status)) operating->set_told();
   return status;
 }
@@ -166,13 +166,13 @@ class DevicePart {
  public:
   explicit DevicePart(const Part& part) : operating_(part.comm) {
     if (!operating_.status().is_ok()) return;
-    auto begun = operating_->begin_on_device(part.batch, part.cuda_streams);
+    auto begun = operating_->device_backend()->begin(part.batch, part.cuda_streams);
     begun_ = begun.is_ok() ? std::move(*begun) : nullptr;
     refused_ = begun.status();
   }
   Status end() {
     if (!operating_.status().is_ok()) return operating_.status();
-    Status queued = refused_.is_ok() ? operating_->end_on_device(begun_.get()) : refused_;
+    Status queued = refused_.is_ok() ? operating_->device_backend()->end(begun_.get()) : refused_;
     if (!queued.is_ok() && !is_refusal(queued)) operating_->set_told();
     return queued;
   }

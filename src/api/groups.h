@@ -11,7 +11,7 @@
 #include "api/thread_record.h"
 #include "base/status.h"
 #include "communicator/communicator.h"
-#include "communicator/stream.h"
+#include "streams/stream.h"
 #include "tutti/tutti.h"
 
 namespace tutti::internal::api {

@@ -9,7 +9,7 @@
 #include "api/handle_table.h"
 #include "base/float_mode.h"
 #include "base/mutex.h"
-#include "communicator/stream.h"
+#include "streams/stream.h"
 #include "tutti/tutti.h"
 
 namespace tutti::internal::api {

@@ -1,5 +1,5 @@
 // Operators and datatypes that the program makes.
-#include "communicator/operators.h"
+#include "calls/operators.h"
 
 #include <fmt/core.h>
 

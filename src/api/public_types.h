@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/types.h"
-#include "communicator/made_table.h"
+#include "calls/made_table.h"
 #include "tutti/tutti.h"
 
 namespace tutti::internal::api {

@@ -1,6 +1,6 @@
 // Streams and events of the C API.
 #include "api/handles.h"
-#include "communicator/host_functions.h"
+#include "streams/host_functions.h"
 
 using namespace tutti::internal::api;  // NOLINT: this file is the C face of that namespace
 using tutti::internal::HostFunctions;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/status.h"
-#include "communicator/call.h"
+#include "calls/call.h"
 
 namespace tutti::internal::api {
 

@@ -1,5 +1,5 @@
 // The environment, read in one place. Every variable that tutti knows is a field here or is read by
-// the launcher detection (bootstrap/launch/environment.cc) through environment_variable(). The names of all that are
+// the launcher detection (join/launch/environment.cc) through environment_variable(). The names of all that are
 // tutti's own stand in base/variables.h.
 #pragma once
 

@@ -53,7 +53,7 @@ enum class ReduceOp : std::uint8_t {
   kLand = 8,
   kLor = 9,
   kLxor = 10,
-  // Made by the program, for one communicator (communicator/operators.h):
+  // Made by the program, for one communicator (calls/operators.h):
   kPreMulSum = 11,    // the sum of what each rank has multiplied by a number of its own
   kUser = 12,         // a function of the program's that commutes
   kUserOrdered = 13,  // one that does not: the operand of the lower ranks comes first

@@ -8,7 +8,7 @@
 
 #include "base/bound_processors.h"
 #include "base/log.h"
-#include "bootstrap/launch/local_rank.h"
+#include "join/launch/local_rank.h"
 #include "topology/binding.h"
 
 namespace tutti::internal {

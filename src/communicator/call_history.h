@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/types.h"
-#include "bootstrap/call_record.h"
+#include "control/call_record.h"
 #include "executor/fingerprint.h"
 
 namespace tutti::internal {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "communicator/call.h"
+#include "calls/call.h"
 #include "communicator/plans.h"
 
 namespace tutti::internal {

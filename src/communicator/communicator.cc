@@ -8,13 +8,15 @@
 #include <thread>
 
 #include "base/log.h"
-#include "bootstrap/bootstrap.h"
-#include "communicator/descriptions.h"
+#include "calls/descriptions.h"
 #include "communicator/job_summary.h"
 #include "communicator/queue_task.h"
+#include "join/join.h"
 #include "memory/region.h"
 #include "selection/select.h"
 #include "topology/detect.h"
+#include "transport/adapter.h"
+#include "transport/registry.h"
 #include "transport/shm/arena.h"
 
 namespace tutti::internal {
@@ -86,9 +88,9 @@ Status Communicator::open_device() {
   if (!ordinal.is_ok()) return ordinal.status();
   settings_.device = memory::name_of_device(*ordinal);
   if (*ordinal == memory::kHost) return {};
-  auto opened = OnDevice::open(*ordinal);
+  auto opened = DeviceBackend::open(*ordinal, *this, membership_, *failure_, settings_.timeout_ms);
   if (!opened.is_ok()) return opened.status();
-  on_device_ = std::move(*opened);
+  device_ = std::move(*opened);
   return {};
 }
 
@@ -98,11 +100,7 @@ Status Communicator::complete() {
   shares_process_ = std::count_if(m.peers.begin(), m.peers.end(),
                                   [&](const PeerInfo& peer) { return peer.process == self.process; }) > 1;
   process_rank_.enter(secret_);
-  if (is_on_device() && (shares_process_ || ranks() == 1)) {
-    const auto here = std::count_if(m.peers.begin(), m.peers.end(),
-                                    [&](const PeerInfo& peer) { return peer.process == self.process; });
-    convoy_ = DeviceConvoy::join(secret_, static_cast<int>(here), ranks(), rank(), on_device_->device());
-  }
+  if (device_ != nullptr) device_->join(secret_);
   // Ranks that are made together are made by threads that end then.
   if (thread_ranks_ == nullptr) process_rank_.touch();
   waiter_ = std::make_unique<executor::Waiter>(
@@ -110,12 +108,6 @@ Status Communicator::complete() {
       executor::PreferredProcessor{m.preferred_processor, m.preferred_processor_step_bytes});
   const std::size_t cached = topology::this_machine().last_level_share_bytes(m.machine.cpus, m.machine.ranks);
   executor_ = std::make_unique<executor::CpuExecutor>(*waiter_, executor::CpuTuning::of_cache(cached));
-  for (int type = 0; type < kDataTypes; ++type) {
-    for (int op = 0; op < kReduceOps; ++op) {
-      kernels_[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)] =
-          &reduction::kernels(static_cast<DataType>(type), static_cast<ReduceOp>(op));
-    }
-  }
   transfers_ = std::make_unique<Transfers>(rank(), ranks());
   plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings_.timeout_ms);
   if (tree_ != nullptr) {
@@ -222,8 +214,10 @@ Status Communicator::tell_transports(PeerInfo* self, Deadline deadline) {
 }
 
 Communicator::~Communicator() {
-  if (on_device_ != nullptr) on_device_->close();
-  if (convoy_ != nullptr) convoy_->leave();
+  if (device_ != nullptr) {
+    device_->close();
+    device_->leave();
+  }
   {
     const MutexLock lock(mutex_);
     while (queue_runs_) queue_changed_.wait(mutex_);
@@ -243,7 +237,7 @@ Communicator::~Communicator() {
 Status Communicator::run(const Call& call) {
   accept();
   // Only this thread queues, so what is not pending now cannot become so meanwhile. On a device graphs queue, too.
-  if (pending_.load(std::memory_order_acquire) == 0 && on_device_ == nullptr) [[likely]]
+  if (pending_.load(std::memory_order_acquire) == 0 && device_ == nullptr) [[likely]]
     return execute(call);
   return run_behind(Queued(call));
 }
@@ -304,7 +298,7 @@ Status Communicator::execute(const Coalesced& coalesced) {
     return refuse();
   const transport::Fingerprint fingerprint = begin(coalesced);
   return attempt(
-      fingerprint.sequence, [&] { return describe(coalesced, fingerprint); },
+      fingerprint.sequence, [&] { return describe(coalesced.calls().front(), fingerprint, true); },
       [&] {
         Status differs = membership_.strict ? check_beforehand(fingerprint.sequence) : Status();
         return differs.is_ok() ? run_coalesced(coalesced, fingerprint) : differs;
@@ -412,12 +406,12 @@ Status Communicator::await_root_cause(const std::string& what, std::uint32_t seq
 Status Communicator::finalize() {
   if (finalized_) return {};
   wait_for_queue();
-  if (on_device_ != nullptr) {
+  if (device_ != nullptr) {
     // A graph may run still: what it finds from now on it lets go.
-    on_device_->close();
+    device_->close();
     wait_for_queue();
-    if (convoy_ != nullptr) convoy_->leave();
-    if (windows_ != nullptr && !failure_->failed() && on_device_->await_return(kDeliverMs)) windows_->set_quiet();
+    device_->leave();
+    device_->release(kDeliverMs);
   }
   goes_slowly_ = finalized_ = true;
   deliver();
@@ -434,13 +428,11 @@ Status Communicator::finalize() {
 void Communicator::wait_for_queue() {
   constexpr std::int64_t kLookMs = 200;
   constexpr std::int64_t kLookDirectMs = 1;  // nobody tells of the end
-  const auto runs_directly = [&] {
-    return on_device_ != nullptr && !failure_->failed() && on_device_->runs_directly();
-  };
+  const auto runs_directly = [&] { return device_ != nullptr && !failure_->failed() && device_->runs_directly(); };
   // The other ranks' streams may never come: all have called, so nobody else counts the time.
   const Deadline longest = Deadline::after_ms(settings_.timeout_ms);
   for (bool direct = runs_directly(); has_queued() || direct; direct = runs_directly()) {
-    look_at_device();
+    if (device_ != nullptr) device_->look();
     if (direct && !has_queued() && longest.passed()) {
       (void)fail("finalize",
                  Status::timeout(fmt::format("a collective has waited for the streams of all ranks for {} ms",
@@ -462,8 +454,7 @@ void Communicator::deliver() const {
 bool Communicator::end_all(const Status& here, const Status& there) {
   const MutexLock lock(telling_mutex_);
   const bool first = failure_->fail(here);
-  if (first && convoy_ != nullptr) convoy_->stop();
-  if (first && windows_ != nullptr) windows_->stop();
+  if (first && device_ != nullptr) device_->stop();
   if (first) tell_peers(there);
   return first;
 }

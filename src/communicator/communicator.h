@@ -1,4 +1,4 @@
-// One rank's place in a job: composes bootstrap, membership, links, plans, executor and failure state.
+// One rank's place in a job: composes the control tree, membership, links, plans, executor and failure state.
 //
 // Ownership: the communicator owns its links, plans, waiter, executor, and control tree; the
 // progress engine is the process's.
@@ -21,35 +21,32 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/types.h"
-#include "bootstrap/job.h"
-#include "bootstrap/process_rank.h"
-#include "communicator/batch.h"
-#include "communicator/call.h"
+#include "calls/batch.h"
+#include "calls/call.h"
+#include "calls/operators.h"
 #include "communicator/call_history.h"
 #include "communicator/coalesced.h"
-#include "communicator/device_convoy.h"
-#include "communicator/device_plan.h"
-#include "communicator/direct_windows.h"
 #include "communicator/last_bound.h"
 #include "communicator/links.h"
 #include "communicator/membership.h"
-#include "communicator/on_device.h"
-#include "communicator/operators.h"
 #include "communicator/plans.h"
 #include "communicator/refusals.h"
 #include "communicator/registered_range.h"
 #include "communicator/scratch.h"
 #include "communicator/split.h"
 #include "communicator/stalls.h"
-#include "communicator/stream.h"
 #include "communicator/transfers.h"
+#include "device/backend.h"
 #include "executor/cpu_executor.h"
 #include "executor/engine.h"
 #include "executor/waiter.h"
+#include "join/job.h"
+#include "join/process_rank.h"
+#include "streams/stream.h"
 
 namespace tutti::internal {
 
-class Communicator {
+class Communicator final : private DeviceOwner {
  public:
   // Collective. `settings`: with rank 0's transports. `thread_ranks` is set if all ranks are threads of this process
   // that were made together.
@@ -103,23 +100,11 @@ class Communicator {
   Status enqueue(const Call& call, Stream& stream);
 
   // The CUDA device whose memory all buffers are in, or memory::kHost. One that has a device takes what follows alone.
-  [[nodiscard]] int device() const { return on_device_ == nullptr ? memory::kHost : on_device_->device().ordinal(); }
-  [[nodiscard]] bool is_on_device() const { return on_device_ != nullptr; }
-  // Queues it behind all that was queued here before, and in the CUDA streams, null for the device's default one: what
-  // is in them before has ended when it begins, and what comes then waits for its end. In a stream that captures, it
-  // becomes part of the graph. May wait a short while for the other ranks of this process (device_convoy.h).
-  // REQUIRES: check_on_device() and check_forced() have passed.
-  Status enqueue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams) {
-    auto begun = begin_on_device(std::move(batch), streams);
-    return begun.is_ok() ? end_on_device(begun->get()) : begun.status();
-  }
-  // The same of a thread that has begun it for all of its ranks before it ends it for any: then none waits. In between
-  // it stays inside all of them. Null: nothing is to be ended.
-  Result<std::unique_ptr<DeviceSubmission>> begin_on_device(std::shared_ptr<const Batch> batch,
-                                                            std::span<void* const> streams);
-  Status end_on_device(DeviceSubmission* begun);
-  // That the device takes the streams, and reaches the buffers. What is refused is so before other ranks know of it.
-  [[nodiscard]] Status check_on_device(const Batch& batch, std::span<void* const> streams) const;
+  [[nodiscard]] int device() const { return device_ == nullptr ? memory::kHost : device_->ordinal(); }
+  [[nodiscard]] bool is_on_device() const { return device_ != nullptr; }
+  // Null: the buffers are in the host's memory.
+  [[nodiscard]] DeviceBackend* device_backend() const { return device_.get(); }
+  // See DeviceBackend::enqueue(); checks it as well.
   Status enqueue_on_device(const Call& call, void* stream);
   Status enqueue_on_device(const Transfer& transfer, void* stream);
 
@@ -148,10 +133,10 @@ class Communicator {
 
   // Fails the communicator by `status`, which the operation `what` has met; returns what has failed it. A refusal is
   // noted alone. Any thread.
-  Status fail(std::string_view what, Status status);
+  Status fail(std::string_view what, Status status) override;
   // Ok, or what has failed the communicator.
   [[nodiscard]] Status async_error() {
-    look_at_meetings();
+    if (device_ != nullptr) device_->look_at_meetings();
     return failure_->status();
   }
   // Of what was refused: the communicator is as it was.
@@ -215,9 +200,6 @@ class Communicator {
   }
   // Until nothing is queued.
   void wait_for_queue();
-  // Fails the communicator if its device no longer works: what is in the streams of such a one never ends. Asks the
-  // driver.
-  void look_at_device();
   // Waits, not for long, until the peers have what was sent to them: then this rank may leave.
   void deliver() const;
   Status watch_peers();
@@ -312,7 +294,7 @@ class Communicator {
                                          const transport::Fingerprint& fingerprint);
   Status prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes);
   [[nodiscard]] Setting setting() const {
-    return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_.memory()};
+    return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), scratch_.memory()};
   }
   Status refuse();
   // Each call of the program that is not refused begins with this.
@@ -336,43 +318,17 @@ class Communicator {
   Status reserve_scratch(std::size_t bytes);
   // `stream`, if any, has it as its last from then on.
   Status queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion);
-  Status find_capture(std::span<void* const> streams, std::uint64_t* capture) const;
   Status check_and_enqueue_on_device(std::shared_ptr<const Batch> batch, void* stream);
-  // What is the communicator's fault is its failure, unless nothing runs yet.
-  Status judge_queued(const Batch& batch, Status status, bool captures);
-  // The copies of a batch's pieces, and the host's work on them, in three parts.
-  Status begin_staged(DeviceSubmission* own);
-  static Status step_staged(const DeviceSubmission& own, std::size_t step);
-  Status end_staged(const DeviceSubmission& own);
-  // Behind what was called before, and behind what is in all of its streams.
-  Status gather_streams(const DeviceSubmission& own);
-  Status queue_alone(DeviceSubmission* own);
-  [[nodiscard]] DevicePlan::Setting setting_of_plan(DeviceChannel& channel) const;
-  // Of all ranks, which are in this process: their states are settled by the caller.
-  static bool can_submit_directly(std::span<DeviceSubmission* const> all);
-  static void submit_together(std::span<DeviceSubmission* const> all, bool direct);
-  static Status submit_directly(std::span<DeviceSubmission* const> all);
-  // Whether a kernel may do the call where the ranks have one device, or windows; whether it can, with these buffers.
-  [[nodiscard]] bool may_run_directly(const Call& call) const;
-  [[nodiscard]] Status check_direct_buffers(const Call& call) const;
-  [[nodiscard]] executor::DirectCall direct_call(const Call& call) const;
-  Status capture_on_device(const std::shared_ptr<const Batch>& batch, std::uint64_t capture, void* stream);
-  Status capture_directly(const Call& call, const std::shared_ptr<DirectMeetings>& meetings, std::uint64_t capture,
-                          void* stream);
-  Status capture_staged(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream);
-  // Null: its ranks do not meet on a device.
-  Result<std::shared_ptr<DirectMeetings>> meetings();
+  // See DeviceOwner.
+  Status begin_call() override;
+  Status begin_queued(bool again) override;
+  Status queue(std::unique_ptr<DeviceRun> run) override;
+  void has_come() override TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] bool is_forced() const override { return !membership_.algorithm.empty(); }
   // Of a communicator of several processes, before it is complete().
   Status open_windows(Deadline deadline);
-  // Fails the communicator if ranks that met on the device did not agree.
-  void look_at_meetings();
-  // To a batch, for the only time, or in a graph. Any thread; calls no driver.
-  void stream_has_come(const std::shared_ptr<const DevicePlan>& plan, bool once);
   // Whether something is queued, here or in streams of a device that have still to come.
   [[nodiscard]] bool has_queued() const;
-
-  friend class ComingBatch;
-  friend class DeviceConvoy;
 
   Settings settings_;
   Secret secret_{};
@@ -405,7 +361,6 @@ class Communicator {
   executor::Operation bound_;  // what is not kept there
   VaryingBlocks varying_blocks_;
   std::unique_ptr<Transfers> transfers_;
-  KernelTable kernels_{};
   Scratch scratch_;
   std::byte barrier_token_{};
   // What abort() and revoke() say, made beforehand: they must work without memory.
@@ -420,10 +375,7 @@ class Communicator {
   ProcessRank process_rank_;
   bool shares_process_ = false;  // with other ranks of the job
 
-  std::unique_ptr<OnDevice> on_device_;   // null: memory of the host
-  std::shared_ptr<DeviceConvoy> convoy_;  // null: on the host, or without other ranks in this process, if there are any
-  std::unique_ptr<DirectWindows> windows_;  // null: none
-  std::uint32_t captured_calls_ = 0;        // that meet on the device
+  std::unique_ptr<DeviceBackend> device_;  // null: memory of the host
 
   Mutex telling_mutex_;  // while a failure begins here, until the peers will be told of it
   mutable Mutex mutex_;
@@ -435,7 +387,6 @@ class Communicator {
   Status last_error_ TUTTI_GUARDED_BY(mutex_);                         // of what was refused
   Status failure_text_ TUTTI_GUARDED_BY(mutex_);                       // the failure, with the operation that met it
   std::atomic<std::size_t> pending_{0};                                // queued and not complete
-  std::atomic<std::size_t> coming_{0};  // calls to which a stream of the device has still to come
   MadeTable<RegisteredRange> registered_ranges_{"window"};
 };
 

@@ -4,10 +4,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/log.h"
-#include "bootstrap/bootstrap.h"
 #include "communicator/communicator.h"
+#include "join/join.h"
 #include "net/socket.h"
 
 namespace tutti::internal {
@@ -17,8 +18,12 @@ bool are_apart(const PeerInfo& a, const PeerInfo& b) {
   return a.same_machine(b) && a.network_namespace != b.network_namespace;
 }
 
-bool any_apart_from(const PeerInfo& one, const std::vector<PeerInfo>& peers) {
-  return std::any_of(peers.begin(), peers.end(), [&](const PeerInfo& peer) { return are_apart(one, peer); });
+// Whether any two of them are.
+bool any_apart(const std::vector<PeerInfo>& peers) {
+  std::map<decltype(PeerInfo::boot), const PeerInfo*> first_of_machine;
+  return std::any_of(peers.begin(), peers.end(), [&](const PeerInfo& peer) {
+    return are_apart(*first_of_machine.try_emplace(peer.boot, &peer).first->second, peer);
+  });
 }
 
 }  // namespace
@@ -34,9 +39,8 @@ Result<std::vector<PeerInfo>> Communicator::meet_across_namespaces(std::vector<P
     wanted = wanted || (meeting && meeting->across_namespaces);
     has_tcp = has_tcp || (meeting && meeting->kind == ChannelKind::kTcp);
   }
-  const auto is_apart = [&](const PeerInfo& peer) { return any_apart_from(peer, known); };
-  if (!wanted || std::none_of(known.begin(), known.end(), is_apart)) return known;
-  if (is_apart(*self)) {
+  if (!wanted || !any_apart(known)) return known;
+  if (std::any_of(known.begin(), known.end(), [&](const PeerInfo& peer) { return are_apart(*self, peer); })) {
     const Status s = connector_->listen_on_path(self).with_context(
         "a socket for the ranks of this machine in other network namespaces");
     if (!s.is_ok() && !has_tcp) {

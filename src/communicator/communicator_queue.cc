@@ -1,8 +1,8 @@
 // What is queued: behind other operations of the communicator, in streams, by groups.
+#include "calls/descriptions.h"
 #include "communicator/communicator.h"
-#include "communicator/descriptions.h"
-#include "communicator/host_functions.h"
 #include "communicator/queue_task.h"
+#include "streams/host_functions.h"
 
 namespace tutti::internal {
 

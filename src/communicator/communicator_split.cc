@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "bootstrap/bootstrap.h"
-#include "bootstrap/root_service.h"
 #include "communicator/communicator.h"
 #include "communicator/queue_task.h"
+#include "join/join.h"
+#include "join/root_service.h"
 #include "net/frame.h"
+#include "transport/adapter.h"
+#include "transport/registry.h"
 
 namespace tutti::internal {
 namespace {

@@ -10,9 +10,10 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/nccl_variables.h"
+#include "base/rank_list.h"
 #include "base/version.h"
-#include "bootstrap/rank_list.h"
 #include "net/address.h"
+#include "transport/adapter.h"
 
 namespace tutti::internal {
 namespace {

@@ -6,9 +6,10 @@
 #include "algorithms/loaded.h"
 #include "base/clock.h"
 #include "base/service_thread.h"
-#include "bootstrap/in_process.h"
-#include "bootstrap/launch/environment.h"
+#include "join/in_process.h"
+#include "join/launch/environment.h"
 #include "selection/select.h"
+#include "transport/registry.h"
 #include "transport/verbs/options.h"
 
 namespace tutti::internal {

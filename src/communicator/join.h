@@ -7,8 +7,8 @@
 
 #include "base/config.h"
 #include "base/status.h"
-#include "bootstrap/bootstrap.h"
 #include "communicator/communicator.h"
+#include "join/join.h"
 
 namespace tutti::internal {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/collectives.h"
-#include "communicator/call.h"
+#include "calls/call.h"
 #include "executor/fingerprint.h"
 #include "executor/operation.h"
 #include "transport/transport.h"

@@ -10,9 +10,10 @@
 #include <map>
 #include <utility>
 
-#include "bootstrap/departures.h"
-#include "bootstrap/rank_list.h"
+#include "base/rank_list.h"
+#include "executor/engine.h"
 #include "net/connect_wait.h"
+#include "transport/connections/departures.h"
 
 namespace tutti::internal {
 namespace {
@@ -127,6 +128,7 @@ class MakingConnected final : public MakingLinks {
     const auto take = [&](Channel channel) {
       const int peer = channel.peer;
       Status added = origin_.shared_with(peer)->add(origin_.connector.job_rank(peer), std::move(channel), owner());
+      executor::Engine::wake_current();  // queued operations may wait for it
       if (added.is_ok()) std::erase(claimed_, peer);
       return added;
     };
@@ -137,6 +139,7 @@ class MakingConnected final : public MakingLinks {
 
   void give_up() {
     for (const int peer : claimed_) origin_.shared_with(peer)->give_up(origin_.connector.job_rank(peer));
+    if (!claimed_.empty()) executor::Engine::wake_current();
     claimed_.clear();
   }
 

@@ -11,9 +11,9 @@
 
 #include "base/failure.h"
 #include "base/mutex.h"
-#include "bootstrap/connector.h"
 #include "communicator/membership.h"
-#include "communicator/transports.h"
+#include "transport/adapter.h"
+#include "transport/connections/connector.h"
 #include "transport/transport.h"
 #include "transport/wakeup_fd.h"
 

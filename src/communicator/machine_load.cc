@@ -9,8 +9,8 @@
 #include <map>
 
 #include "base/fork.h"
-#include "bootstrap/peer_info.h"
 #include "communicator/membership.h"
+#include "join/peer_info.h"
 
 namespace tutti::internal {
 namespace {

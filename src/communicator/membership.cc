@@ -3,18 +3,20 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
-#include "bootstrap/rank_list.h"
+#include "base/rank_list.h"
 #include "memory/cuda_device.h"
 #include "memory/process_reads.h"
 #include "net/address.h"
 #include "net/frame.h"
 #include "topology/cluster.h"
 #include "topology/graph_json.h"
+#include "transport/adapter.h"
 #include "transport/shm/arena.h"
 
 namespace tutti::internal {
@@ -51,20 +53,24 @@ ProcessorSet mask_of(const std::string& bytes) {
   return mask;
 }
 
-// Ranks that can share memory, by host, in rank order.
+// Ranks that can share memory, by host, in rank order. Each is compared with the hosts of its machine alone.
 std::vector<std::vector<int>> hosts_of(const std::vector<PeerInfo>& peers, const Transports& transports) {
   const auto share_memory = [&](const PeerInfo& a, const PeerInfo& b) {
     return std::any_of(transports.begin(), transports.end(), [&](const auto& t) { return t->shares_memory(a, b); });
   };
   std::vector<std::vector<int>> hosts;
+  std::map<decltype(PeerInfo::boot), std::vector<std::size_t>> on_machine;
   for (const PeerInfo& p : peers) {
-    const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& ranks) {
-      return share_memory(peers[static_cast<std::size_t>(ranks[0])], p);
+    std::vector<std::size_t>& near = on_machine[p.boot];
+    if (!p.same_machine(p)) near.clear();  // it tells no machine
+    const auto host = std::find_if(near.begin(), near.end(), [&](std::size_t h) {
+      return share_memory(peers[static_cast<std::size_t>(hosts[h][0])], p);
     });
-    if (host == hosts.end()) {
+    if (host == near.end()) {
+      near.push_back(hosts.size());
       hosts.push_back({p.rank});
     } else {
-      host->push_back(p.rank);
+      hosts[*host].push_back(p.rank);
     }
   }
   return hosts;
@@ -249,11 +255,12 @@ void Membership::count_ranks(const std::vector<RankSettings>& told, const SplitF
   }
   machine = own.all[own.of[self]];
   one_machine = own.all.size() == 1;
-  oversubscribed = machine.ranks_per_cpu() > 1;
+  ranks_per_cpu_here = machine.ranks_per_cpu();
+  oversubscribed = ranks_per_cpu_here > 1;
   if (!oversubscribed || in_job(self).known > in_job(self).own_ranks_per_cpu()) return;
   preferred_processor =
       from == nullptr ? preferred_processor_of(peers, told, peers[self]) : from->parent.preferred_processor;
-  preferred_processor_step_bytes = static_cast<std::size_t>(kPreferredProcessorBytes / machine.ranks_per_cpu());
+  preferred_processor_step_bytes = static_cast<std::size_t>(kPreferredProcessorBytes / ranks_per_cpu_here);
 }
 
 Status Membership::describe_machines(const std::vector<RankSettings>& told, const SplitFrom* from) {
@@ -304,6 +311,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
   const std::vector<RankSettings>& told = *settings;
   const RankSettings& first = told[0];
   m.node = topology::this_machine().node_of(told[static_cast<std::size_t>(rank)].cpus);
+  m.far_nodes = topology::this_machine().far_nodes(told[static_cast<std::size_t>(rank)].cpus);
   m.transports = std::move(transports);
   m.hosts = hosts_of(m.peers, m.transports);
   m.host_of.resize(m.peers.size());
@@ -332,14 +340,6 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
   m.strict = first.strict;
   m.resolve();
   return m;
-}
-
-Transport* Membership::connecting(int a, int b, std::optional<ChannelKind> meet_by) const {
-  for (const auto& transport : transports) {
-    if (meet_by && (!transport->meeting() || transport->meeting()->kind != *meet_by)) continue;
-    if (transport->connects(*this, a, b)) return transport.get();
-  }
-  return nullptr;
 }
 
 Status Membership::check_shared_memory() const {

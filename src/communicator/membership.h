@@ -13,12 +13,12 @@
 
 #include "base/config.h"
 #include "base/status.h"
-#include "bootstrap/peer_info.h"
 #include "communicator/machine_load.h"
-#include "communicator/transports.h"
+#include "join/peer_info.h"
 #include "selection/tuning.h"
 #include "topology/detect.h"
 #include "topology/graph.h"
+#include "transport/ranks.h"
 
 namespace tutti::internal {
 
@@ -51,8 +51,6 @@ struct RankSettings {
   [[nodiscard]] std::string pack() const;
   static Result<RankSettings> unpack(const std::string& bytes);
 };
-// Of a machine that does not tell.
-inline constexpr std::size_t kUsualLevel2Bytes = 2 * 1024 * 1024;
 
 struct Membership;
 // Of a communicator that comes from another by a split.
@@ -61,50 +59,29 @@ struct SplitFrom {
   const std::vector<int>& members;  // ranks of the parent, by rank
 };
 
-struct Membership {
-  int rank = 0;
-  int node = -1;                // the NUMA node on whose processors alone this rank could run when it joined; -1: none
-  std::vector<PeerInfo> peers;  // by rank
-  std::vector<std::vector<int>> hosts;  // ranks that can share memory, by host, in rank order
+struct Membership : Ranks {
   // Of the communicator that joined, from which this one has come by splits; which of its ranks those here are, by
   // rank; and the load of this rank's machine, as announce_load().
   std::shared_ptr<const Machines> job;
   std::vector<std::size_t> job_ranks;
   std::shared_ptr<const double> announced;
   MachineRanks machine;          // this rank's
-  bool oversubscribed = false;   // more ranks of this communicator on this machine than processors they may use
   int preferred_processor = -1;  // where oversubscribed, the processor on which this rank takes turns; -1: any
   std::size_t preferred_processor_step_bytes = 0;  // the longest message of operations in which it keeps to that
   bool one_machine = true;                         // all ranks are on it; the same on every rank
-  double ranks_per_cpu = 1;                      // ranks per processor on the machine with most; the same on every rank
-  std::size_t level2_bytes = kUsualLevel2Bytes;  // that a processor has, the least of all; the same on every rank
-  MemoryReads reads_processes{};                 // the least that a rank wants
-  std::string algorithm;                         // forced, by rank 0's TUTTI_ALGORITHM; empty: none
+  double ranks_per_cpu = 1;  // ranks per processor on the machine with most; the same on every rank
+  std::string algorithm;     // forced, by rank 0's TUTTI_ALGORITHM; empty: none
   std::shared_ptr<const selection::Tuning> tuning;  // rank 0's TUTTI_TUNING; null: none
-  // The machines of these ranks: by rank 0's TUTTI_TOPOLOGY, else hosts, packages and NUMA nodes as ranks have told;
-  // and the speed of the slowest port to the network of those that are known (0: none is). The same on every rank.
+  // The machines of these ranks: by rank 0's TUTTI_TOPOLOGY, else hosts, packages and NUMA nodes as ranks have told.
+  // The same on every rank.
   std::shared_ptr<const topology::Graph> graph;
   bool described = false;  // by a file
-  double port_gbits = 0;
-  bool strict = false;                       // every call is compared on all ranks, by rank 0's TUTTI_CHECK
-  std::vector<int> host_of;                  // by rank: its index in hosts
-  std::vector<std::string> memory_troubles;  // by rank: RankSettings::memory_trouble
-  Transports transports;                     // rank 0's
+  bool strict = false;     // every call is compared on all ranks, by rank 0's TUTTI_CHECK
   // Of the transports; the same on every rank. Of ranks on one host; null: no host has two that are connected.
   Transport* within_hosts = nullptr;
   // Of ranks on different hosts, of several transports the one that comes last in the registry; null: none.
   Transport* between_hosts = nullptr;
 
-  [[nodiscard]] int ranks() const { return static_cast<int>(peers.size()); }
-  [[nodiscard]] bool same_host(int a, int b) const {
-    return host_of[static_cast<std::size_t>(a)] == host_of[static_cast<std::size_t>(b)];
-  }
-  // The transport that connects ranks a and b; of those whose ranks meet by `meet_by`, if that is given. Null: none.
-  [[nodiscard]] Transport* connecting(int a, int b, std::optional<ChannelKind> meet_by = std::nullopt) const;
-  // Whether both can share memory with other processes, as far as these have looked.
-  [[nodiscard]] bool can_share_memory(int a, int b) const {
-    return memory_troubles[static_cast<std::size_t>(a)].empty() && memory_troubles[static_cast<std::size_t>(b)].empty();
-  }
   // kSystemError if this rank and another one of its host can share none and no other transport connects them. Rank 0's
   // log says which ranks cannot, once a job.
   [[nodiscard]] Status check_shared_memory() const;

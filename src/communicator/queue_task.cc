@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "communicator/descriptions.h"
+#include "calls/descriptions.h"
 
 namespace tutti::internal {
 
@@ -351,7 +351,7 @@ void Communicator::QueueTask::find_cause(Status status) {
 
 std::string Communicator::QueueTask::describe_current() const noexcept {
   if (call_ != nullptr) return describe(*call_, fingerprint_);
-  return together_ ? describe(*together_, fingerprint_) : describe(moving_);
+  return together_ ? describe(together_->calls().front(), fingerprint_, true) : describe(moving_);
 }
 
 }  // namespace tutti::internal

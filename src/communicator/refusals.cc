@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "bootstrap/rank_list.h"
+#include "base/rank_list.h"
 
 namespace tutti::internal {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
-#include "bootstrap/control_tree.h"
 #include "communicator/call_history.h"
 #include "communicator/membership.h"
+#include "control/control_tree.h"
 
 namespace tutti::internal {
 

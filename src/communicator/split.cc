@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bootstrap/root_service.h"
+#include "control/tree_shape.h"
 
 namespace tutti::internal {
 

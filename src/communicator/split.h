@@ -13,7 +13,7 @@
 
 #include "base/config.h"
 #include "base/status.h"
-#include "bootstrap/listeners.h"
+#include "transport/connections/listeners.h"
 
 namespace tutti::internal {
 

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "bootstrap/rank_list.h"
+#include "base/rank_list.h"
 
 namespace tutti::internal {
 namespace {

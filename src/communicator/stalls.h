@@ -12,11 +12,11 @@
 #include "base/failure.h"
 #include "base/mutex.h"
 #include "base/stall.h"
-#include "bootstrap/control_tree.h"
 #include "communicator/call_history.h"
 #include "communicator/membership.h"
 #include "communicator/refusals.h"
 #include "communicator/transfers.h"
+#include "control/control_tree.h"
 
 namespace tutti::internal {
 

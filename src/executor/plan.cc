@@ -97,7 +97,7 @@ void find_reading(Plan* plan) {
   const bool exchanges = shape.blocks > 1 && sent == received;
   plan->reading = exchanges ? transport::Reading::kAlways : transport::Reading::kFromAfar;
   const bool flows = !exchanges && !gets_own_block(shape.collective);
-  if (is_read_in_turns(shape.collective)) plan->read_in_turns_bytes = flows ? kLeastInTurns : 0;
+  if (transport::is_read_in_turns(shape.collective)) plan->read_in_turns_bytes = flows ? kLeastInTurns : 0;
   if (flows) plan->most_read_bytes = kMost;
 }
 

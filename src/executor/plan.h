@@ -88,11 +88,6 @@ struct Plan {
   std::size_t slice_chunk_bytes = 0;
 };
 
-// Whether ranks that take turns on processors had better read each other's memory (transport::MemoryUse).
-constexpr bool is_read_in_turns(Collective collective) {
-  return !combines(collective) && is_among(kGettingOwnBlock | kPermuting, collective);
-}
-
 // Those of one step.
 inline std::span<const Dependence> dependences_of(const Plan& plan, std::uint32_t step) {
   const Dependence* const all = plan.dependences.data();

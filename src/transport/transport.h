@@ -65,6 +65,11 @@ struct MemoryUse {
   bool rewrites_input = false;
 };
 
+// Whether such reading pays in a collective.
+constexpr bool is_read_in_turns(Collective collective) {
+  return !combines(collective) && is_among(kGettingOwnBlock | kPermuting, collective);
+}
+
 // What a lane can do, for the executor.
 struct LaneTraits {
   const char* transport = "";         // "shm", "tcp", ...

@@ -82,17 +82,17 @@ void direct(int ranks, std::size_t bytes, double peak_gbs, bool together, std::i
   DirectJob job(ranks);
   std::vector<DeviceArray<std::byte>> in;
   std::vector<DeviceArray<std::byte>> out;
-  std::vector<executor::DirectCall> calls;
+  std::vector<DirectCall> calls;
   for (int r = 0; r < ranks; ++r) {
     in.emplace_back(bytes);
     out.emplace_back(bytes);
-    executor::DirectCall& call = calls.emplace_back(job.call(r, in.back().get()));
+    DirectCall& call = calls.emplace_back(job.call(r, in.back().get()));
     call.out[static_cast<std::size_t>(r)] = out.back().get();
     call.count = bytes / size_of(type);
     call.type = type;
     call.element_bytes = size_of(type);
   }
-  executor::DirectCall all = calls[0];
+  DirectCall all = calls[0];
   all.rank = -1;
   for (int r = 0; r < ranks; ++r) {
     all.in[static_cast<std::size_t>(r)] = in[static_cast<std::size_t>(r)].get();
@@ -102,7 +102,7 @@ void direct(int ranks, std::size_t bytes, double peak_gbs, bool together, std::i
     if (!together && c * static_cast<unsigned>(ranks) > job.kernels().most_resident_blocks()) continue;
     const auto queue = [&] {
       if (together) return job.launch_in(all, c, job.streams[0].get());
-      for (const executor::DirectCall& call : calls) job.launch(call, c);
+      for (const DirectCall& call : calls) job.launch(call, c);
     };
     const std::string what = std::string("direct all-reduce, ") + (together ? "together, " : "meeting, ") +
                              std::to_string(ranks) + " ranks, type " + std::to_string(static_cast<int>(type)) + ", " +
@@ -121,7 +121,7 @@ void direct_latency(int ranks, std::size_t bytes) {
   std::vector<cudaGraphExec_t> empty;
   for (int r = 0; r < ranks; ++r) {
     in.emplace_back(bytes);
-    executor::DirectCall call = job.call(r, in.back().get());
+    DirectCall call = job.call(r, in.back().get());
     call.count = bytes / sizeof(float);
     graphs.push_back(job.capture(call, kCalls));
     if (r > 0) continue;

@@ -36,10 +36,10 @@ void check(DirectJob& job, const Shape& shape, bool together) {
   if (avg) {
     reduction::finish_reference(shape.type, wanted.data(), shape.count, static_cast<std::size_t>(shape.ranks));
   }
-  executor::DirectCall all;
+  DirectCall all;
   for (int r = 0; r < shape.ranks; ++r) {
     const auto i = static_cast<std::size_t>(r);
-    executor::DirectCall call = job.call(r, in[i].get());
+    DirectCall call = job.call(r, in[i].get());
     if (!shape.in_place) call.out[i] = out[i].get();
     call.count = shape.count;
     call.type = shape.type;
@@ -94,7 +94,7 @@ TEST_CASE("direct all-reduce: a graph is replayed") {
   // In place: each replay doubles the sum.
   std::vector<cudaGraphExec_t> graphs;
   for (int r = 0; r < 2; ++r) {
-    executor::DirectCall call = job.call(r, in[r].bytes());
+    DirectCall call = job.call(r, in[r].bytes());
     call.count = kCount;
     graphs.push_back(job.capture(call, 1, 4));
   }

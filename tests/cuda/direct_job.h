@@ -5,8 +5,8 @@
 #include <new>
 #include <vector>
 
+#include "device/kernels.h"
 #include "device_rig.h"
-#include "executor/cuda/direct_kernels.h"
 
 namespace tutti::internal::test {
 
@@ -16,19 +16,19 @@ class DirectJob {
       : streams(static_cast<std::size_t>(ranks)), mailboxes_(static_cast<std::size_t>(ranks)) {
     auto device = memory::CudaDevice::get(0);
     if (!device.is_ok()) throw std::runtime_error(device.status().message());
-    auto found = executor::DirectKernels::of(**device);
+    auto found = DirectKernels::of(**device);
     if (!found.is_ok() || *found == nullptr) throw std::runtime_error("no code for the device");
     kernels_ = *found;
-    must(cudaHostAlloc(&control_, sizeof(executor::DirectControl), cudaHostAllocMapped), "cudaHostAlloc");
-    new (control_) executor::DirectControl();
+    must(cudaHostAlloc(&control_, sizeof(DirectControl), cudaHostAllocMapped), "cudaHostAlloc");
+    new (control_) DirectControl();
   }
   DirectJob(const DirectJob&) = delete;
   DirectJob& operator=(const DirectJob&) = delete;
   ~DirectJob() { (void)cudaFreeHost(control_); }
-  [[nodiscard]] const executor::DirectKernels& kernels() const { return *kernels_; }
+  [[nodiscard]] const DirectKernels& kernels() const { return *kernels_; }
   // An all-reduce of sums of floats in place, but for what the caller changes.
-  executor::DirectCall call(int rank, std::byte* buffer) {
-    executor::DirectCall c;
+  DirectCall call(int rank, std::byte* buffer) {
+    DirectCall c;
     c.collective = Collective::kAllReduce;
     c.type = DataType::kFloat32;
     c.element_bytes = sizeof(float);
@@ -37,15 +37,15 @@ class DirectJob {
     for (std::size_t r = 0; r < streams.size(); ++r) c.mailboxes[r] = mailboxes_.get() + r;
     c.in[static_cast<std::size_t>(rank)] = buffer;
     c.out[static_cast<std::size_t>(rank)] = buffer;
-    c.control = static_cast<executor::DirectControl*>(control_);
+    c.control = static_cast<DirectControl*>(control_);
     c.timeout_ns = 10'000'000'000;
     return c;
   }
-  void launch(const executor::DirectCall& call, unsigned columns) {
+  void launch(const DirectCall& call, unsigned columns) {
     launch_in(call, columns, streams[static_cast<std::size_t>(call.rank)].get());
   }
   // A graph of so many calls, which the caller destroys.
-  cudaGraphExec_t capture(const executor::DirectCall& call, int calls, unsigned columns = 1) {
+  cudaGraphExec_t capture(const DirectCall& call, int calls, unsigned columns = 1) {
     const cudaStream_t stream = streams[static_cast<std::size_t>(std::max(0, call.rank))].get();
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t made = nullptr;
@@ -60,7 +60,7 @@ class DirectJob {
     for (std::size_t r = 0; r < graphs.size(); ++r) must(cudaGraphLaunch(graphs[r], streams[r].get()), "launch");
   }
   // In any of the streams; all parts.
-  void launch_in(const executor::DirectCall& call, unsigned columns, cudaStream_t stream) const {
+  void launch_in(const DirectCall& call, unsigned columns, cudaStream_t stream) const {
     const Status put = kernels_->launch(call, reinterpret_cast<memory::CudaDevice::Stream>(stream), columns);
     if (!put.is_ok()) throw std::runtime_error(put.message());
   }
@@ -71,9 +71,9 @@ class DirectJob {
   std::vector<DeviceStreamOwner> streams;
 
  private:
-  DeviceArray<executor::DirectMailbox> mailboxes_;
+  DeviceArray<DirectMailbox> mailboxes_;
   void* control_ = nullptr;
-  const executor::DirectKernels* kernels_ = nullptr;
+  const DirectKernels* kernels_ = nullptr;
 };
 
 }  // namespace tutti::internal::test

@@ -16,8 +16,8 @@
 #include "direct_host.h"
 
 using namespace tutti::internal::stand_in;
-using tutti::internal::executor::DirectCall;
-using tutti::internal::executor::DirectMailbox;
+using tutti::internal::DirectCall;
+using tutti::internal::DirectMailbox;
 
 #define CALL extern "C" __attribute__((visibility("default"))) int  // NOLINT: as the driver's own
 #define ENTER(...)                                  \

@@ -4,7 +4,7 @@
 # NAME", with all that it said if it failed. The exit status is 0 if all have passed.
 set -euo pipefail
 
-# For the parts: a rank of a job (rdma_rank.cc), and the command for people (tools/tutti.cc).
+# For the parts: a rank of a job (rdma_rank.cc), and the command for people (tools/cli/tutti.cc).
 export rank_program=$1 tutti_program=$2
 shift 2
 # No wait of the library lasts longer, unless a case says otherwise.

@@ -1,12 +1,13 @@
 // The registry of transports of programs that link this: the library's, and the simulated network as "sim" or
 // "sim:SEED".
+#include "transport/registry.h"
+
 #include <cerrno>
 #include <vector>
 
 #include "base/config.h"
-#include "communicator/membership.h"
-#include "communicator/transports.h"
 #include "sim/network.h"
+#include "transport/adapter.h"
 #include "transport/tcp/costs.h"
 
 namespace tutti::internal {
@@ -15,9 +16,9 @@ namespace {
 class SimulatedNetwork final : public ThreadNetwork {
  public:
   SimulatedNetwork(std::uint64_t seed, int ranks) : network_(seed, ranks, transport::sim::Options{}) {}
-  Result<std::unique_ptr<transport::Link>> link(const Membership& membership, int to,
+  Result<std::unique_ptr<transport::Link>> link(const Ranks& ranks, int to,
                                                 std::span<const transport::WakeupFd>) override {
-    auto link = network_.link(membership.rank, to);
+    auto link = network_.link(ranks.rank, to);
     if (link == nullptr) return Status::system("no descriptors left for a simulated link", EMFILE);
     return link;
   }
@@ -31,9 +32,9 @@ class SimTransport final : public PlainTransport {
  public:
   explicit SimTransport(std::uint64_t seed) : seed_(seed) {}
   [[nodiscard]] std::string_view name() const override { return "sim"; }
-  [[nodiscard]] TransportCosts costs(const Membership&) const override { return transport::tcp::costs(); }
-  [[nodiscard]] std::size_t slice_bytes(const Membership&, Collective) const override { return 512 * 1024; }
-  [[nodiscard]] bool connects(const Membership&, int, int) const override { return true; }
+  [[nodiscard]] TransportCosts costs(const Ranks&) const override { return transport::tcp::costs(); }
+  [[nodiscard]] std::size_t slice_bytes(const Ranks&, Collective) const override { return 512 * 1024; }
+  [[nodiscard]] bool connects(const Ranks&, int, int) const override { return true; }
   [[nodiscard]] std::optional<Meeting> meeting() const override { return std::nullopt; }
   Result<std::unique_ptr<transport::Link>> make_link(Channel, const LinkOwner&, Deadline) override {
     return Status::internal("the simulated network connects threads of one process alone");

@@ -1,6 +1,8 @@
+#include "transport/registry.h"
+
 #include "catch_compat.h"
 #include "communicator/membership.h"
-#include "communicator/transports.h"
+#include "transport/adapter.h"
 
 namespace tutti::internal {
 

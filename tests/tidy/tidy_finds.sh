@@ -19,13 +19,14 @@ printf '#include "executor/first.h"\n' >"$tree/src/executor/third.h"
 printf '#include "executor/first.h"\n' | tee "$tree/src/executor/first.cc" "$tree/src/executor/first_part.cc" \
   >"$tree/src/executor/firsthand.cc"
 { echo 'int f() {'; for i in $(seq 80); do echo "  g($i);"; done; echo '}'; } >"$tree/src/base/long.cc"
+{ echo 'template <class T> int h(T t) {'; for i in $(seq 90); do echo "  g($i);"; done; echo '}'; } >"$tree/src/base/template.h"
 for _ in $(seq 500); do echo 'int many();'; done >>"$tree/src/base/long.cc"
 if output=$(python3 "$tidy" "$tree"); then
   echo "defects were accepted: $output"
   exit 1
 fi
 for finding in 'may not include' 'getenv outside' 'space at the end' 'tab' 'unfinished' 'is in no meson.build' \
-  'a function of 82 lines' '582 lines' 'schedule.h:2: a lock' 'schedule.h:2: std::mutex needs <mutex>' \
+  'a function of 82 lines' 'a function of 92 lines' '582 lines' 'schedule.h:2: a lock' 'schedule.h:2: std::mutex needs <mutex>' \
   'headers include each other: executor/first.h executor/second.h executor/third.h executor/first.h' \
   'executor/forgotten.cc:1: includes no header' 'executor/firsthand.cc:1: includes no header'; do
   if ! grep -q "$finding" <<<"$output"; then

@@ -12,13 +12,13 @@
 #include <memory>
 
 #include "algorithms/catalog.h"
-#include "application.h"
 #include "base/collectives.h"
 #include "base/json_file.h"
 #include "base/types.h"
 #include "completion.h"
 #include "page.h"
-#include "perf/options.h"
+#include "perf/harness/options.h"
+#include "tools/cli/application.h"
 
 namespace tutti::internal::tools {
 namespace {

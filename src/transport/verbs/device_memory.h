@@ -3,7 +3,7 @@
 // The CUDA driver exports an allocation as a dmabuf, which the RDMA driver maps. An allocation is registered whole
 // and stays so while it exists. Every allocation has an id of its own (CU_POINTER_ATTRIBUTE_BUFFER_ID), so that an
 // address which was freed and given out again is noticed. Where anything of this is missing, find() says what, and
-// bytes pass through memory of the host (communicator/device_plan.h).
+// bytes pass through memory of the host (device/plan.h).
 //
 // Threads: one at a time, as the communicator that owns it.
 #pragma once

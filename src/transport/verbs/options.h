@@ -16,7 +16,7 @@ inline constexpr int kMostGidIndex = 255;
 
 enum class Connect : std::uint8_t {
   kAuto,      // by the device: iWARP through the connection manager, all others by exchange
-  kExchange,  // queue pair numbers are exchanged over the bootstrap's connection
+  kExchange,  // queue pair numbers are exchanged over the ranks' TCP connection
   kManager,   // librdmacm
 };
 

@@ -1,5 +1,5 @@
 // What two ranks' histories say of each other.
-#include "bootstrap/call_comparison.h"
+#include "control/call_comparison.h"
 
 #include <string>
 

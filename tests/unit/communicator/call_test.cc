@@ -1,5 +1,5 @@
 // What the executor is given for a call depends on that call alone.
-#include "communicator/call.h"
+#include "calls/call.h"
 
 #include <vector>
 
@@ -10,19 +10,7 @@ namespace {
 
 constexpr std::size_t kCount = 16;
 
-KernelTable all_kernels() {
-  KernelTable table{};
-  for (int type = 0; type < kDataTypes; ++type) {
-    for (int op = 0; op < kReduceOps; ++op) {
-      table[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)] =
-          &reduction::kernels(static_cast<DataType>(type), static_cast<ReduceOp>(op));
-    }
-  }
-  return table;
-}
-
 struct Bench {
-  KernelTable kernels = all_kernels();
   std::vector<float> send = std::vector<float>(4 * kCount);
   std::vector<float> recv = std::vector<float>(4 * kCount);
   std::vector<float> scratch = std::vector<float>(4 * kCount);
@@ -34,7 +22,7 @@ struct Bench {
     const Call call{collective, send.data(), recv.data(), kCount, DataType::kFloat32, op, 1};
     const bool by_block = collective == Collective::kAllGather || collective == Collective::kReduceScatter;
     const std::size_t bytes = kCount * sizeof(float) * (by_block ? 4 : 1);
-    return bind_call(call, plan, {7, 8, 9}, bytes, {2, 4, kernels, scratch.data()});
+    return bind_call(call, plan, {7, 8, 9}, bytes, {2, 4, scratch.data()});
   }
 };
 

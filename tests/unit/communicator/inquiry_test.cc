@@ -4,10 +4,10 @@
 #include <mutex>
 #include <ostream>
 
-#include "bootstrap/in_process.h"
 #include "catch_compat.h"
 #include "communicator/stalls.h"
-#include "unit/bootstrap/ranks.h"
+#include "join/in_process.h"
+#include "unit/join/ranks.h"
 
 using namespace tutti::internal;
 using tutti::internal::test::Child;

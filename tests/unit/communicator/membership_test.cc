@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "catch_compat.h"
-#include "communicator/transport_shm.h"
 #include "selection/prediction.h"
 #include "topology/cluster.h"
 #include "topology/graph_json.h"
+#include "transport/registry.h"
+#include "transport/shm/adapter.h"
 
 using namespace tutti::internal;
 

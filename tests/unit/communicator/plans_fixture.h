@@ -8,6 +8,7 @@
 
 #include "catch_compat.h"
 #include "communicator/plans.h"
+#include "transport/registry.h"
 #include "transport/shm/costs.h"
 #include "transport/tcp/costs.h"
 

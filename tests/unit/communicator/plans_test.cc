@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "communicator/descriptions.h"
+#include "calls/descriptions.h"
 #include "plans_fixture.h"
 
 using namespace tutti::internal;

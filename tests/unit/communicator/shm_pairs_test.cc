@@ -1,6 +1,4 @@
 // Who of several threads connects two ranks, and when again.
-#include "communicator/shm_pairs.h"
-
 #include <sys/socket.h>
 
 #include <array>
@@ -9,6 +7,7 @@
 
 #include "catch_compat.h"
 #include "communicator/membership.h"
+#include "transport/shm/pairs.h"
 
 namespace tutti::internal {
 namespace {

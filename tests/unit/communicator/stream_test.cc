@@ -1,5 +1,5 @@
 // The order and the errors of a stream, without any communicator.
-#include "communicator/stream.h"
+#include "streams/stream.h"
 
 #include <pthread.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "catch_compat.h"
-#include "unit/bootstrap/ranks.h"
+#include "unit/join/ranks.h"
 
 using namespace tutti::internal;
 

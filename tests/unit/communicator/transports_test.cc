@@ -4,7 +4,8 @@
 
 #include "catch_compat.h"
 #include "communicator/membership.h"
-#include "communicator/transport_verbs.h"
+#include "transport/registry.h"
+#include "transport/verbs/adapter.h"
 
 using namespace tutti::internal;
 

@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
-#include "bootstrap/in_process.h"
-#include "bootstrap/listeners.h"
 #include "catch_compat.h"
 #include "communicator/call_history.h"
+#include "join/in_process.h"
+#include "transport/connections/listeners.h"
 
 namespace {
 

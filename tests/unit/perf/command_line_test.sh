@@ -81,7 +81,7 @@ cat >report.py <<'PY'
 import sys
 from types import SimpleNamespace
 
-sys.path.insert(0, sys.argv[1])
+sys.path += [sys.argv[1] + "/peers", sys.argv[1] + "/plot"]
 import compare_report
 from tutti_plot import require_matplotlib, restart_where_matplotlib_is
 

@@ -1,5 +1,5 @@
 // A check that never fails proves nothing: right results must pass, and each wrong element must be counted.
-#include "perf/expected.h"
+#include "perf/harness/expected.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "catch_compat.h"
-#include "perf/measure.h"
-#include "perf/options.h"
-#include "perf/skew.h"
+#include "perf/harness/measure.h"
+#include "perf/harness/options.h"
+#include "perf/harness/skew.h"
 #include "reduction/reference.h"
 
 namespace tutti::internal::perf {

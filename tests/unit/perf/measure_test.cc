@@ -1,5 +1,5 @@
 // How certain a median is.
-#include "perf/measure.h"
+#include "perf/harness/measure.h"
 
 #include "catch_compat.h"
 

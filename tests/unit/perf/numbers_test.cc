@@ -1,5 +1,5 @@
 // The programs' own arithmetic of every datatype, against numbers known from the formats' definitions.
-#include "perf/numbers.h"
+#include "perf/harness/numbers.h"
 
 #include <array>
 #include <cmath>

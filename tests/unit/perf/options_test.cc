@@ -1,5 +1,5 @@
 // The command line of all_reduce_perf and its siblings.
-#include "perf/options.h"
+#include "perf/harness/options.h"
 
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
 // What a run measures, and what is left out of it.
-#include "perf/problems.h"
+#include "perf/harness/problems.h"
 
 #include <filesystem>
 #include <fstream>

@@ -66,7 +66,7 @@ def check_right(name, program):
 
 
 def check_skewed(name, program):
-    """Counts that differ between the ranks, as perf/skew.h has them: of three blocks 2, 4, 6 where the mean is 4."""
+    """Counts that differ between the ranks, as perf/harness/skew.h has them: of three blocks 2, 4, 6 where the mean is 4."""
     sizes = ['-b', '48', '-e', '24K', '-f', '8']
     for skew, share in (('1', 2 / 3), ('1.5', 5 / 6), ('3', 1)):
         for arguments in (['-t', str(RANKS)], ['-p', str(RANKS), '-z', '0', '-m', 'tutti']):
@@ -149,7 +149,7 @@ def check_compare_leaves_out_empty(name):
 
 
 def check_plot():
-    sys.path.insert(0, os.path.dirname(COMPARE))
+    sys.path.insert(0, os.path.join(os.path.dirname(COMPARE), 'plot'))
     import tutti_plot
     factors = {name: factor(RANKS) for name, factor in tutti_plot.BUS_FACTORS.items()}
     names = REDUCING | ROOTED | BLOCKS | TRANSFERS | {'ping_pong'}

@@ -306,7 +306,7 @@ unset TUTTI_ALGORITHM TUTTI_TUNING
 tuning=$folder/tuning.json
 expect 0 'predictions of these .* times are wrong by' tune -n 2 --seconds 1 --most-bytes 64K \
   --collectives all_reduce,barrier -o "$tuning" --times "$folder/times.csv"
-report=$(dirname "${BASH_SOURCE[0]}")/../../../perf/prediction_report.py
+report=$(dirname "${BASH_SOURCE[0]}")/../../../perf/plot/prediction_report.py
 python3 "$report" "$folder/times.csv" "$folder/times.csv" >"$out"
 if ! grep -q '^2 ranks, 1 hosts, shm .* 1.000 ' "$out"; then
   echo "no job, or what was measured to be fastest was not, in the report of:"

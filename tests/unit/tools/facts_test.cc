@@ -1,4 +1,4 @@
-#include "facts.h"
+#include "tools/cli/facts.h"
 
 #include "catch_compat.h"
 #include "made_tree.h"

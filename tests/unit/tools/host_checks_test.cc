@@ -1,5 +1,5 @@
 // The checks of `tutti doctor` on made-up hosts.
-#include "host_checks.h"
+#include "tools/doctor/host_checks.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -8,9 +8,9 @@
 
 #include "base/unique_fd.h"
 #include "catch_compat.h"
-#include "limit_checks.h"
 #include "net/socket.h"
-#include "network_checks.h"
+#include "tools/doctor/limit_checks.h"
+#include "tools/doctor/network_checks.h"
 
 namespace tutti::internal::test {
 namespace {

@@ -1,5 +1,5 @@
 // The checks of `tutti doctor rdma` on made-up findings and files.
-#include "rdma_checks.h"
+#include "tools/doctor/rdma_checks.h"
 
 #include "catch_compat.h"
 #include "made_tree.h"

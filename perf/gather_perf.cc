@@ -1,5 +1,0 @@
-#include "program.h"
-
-int main(int argc, char** argv) {
-  return tutti::internal::perf::run_program(tutti::internal::Collective::kGather, argc, argv);
-}

@@ -1,0 +1,173 @@
+// What one communicator has of the job's control tree: a ControlTree of its own numbering. See control_tree.h for what
+// it promises, socket_tree.h for what carries its messages.
+//
+// Other threads leave commands, which the tree's thread carries out; that thread alone speaks and listens.
+//
+// In three files: control_comm.cc (what other threads ask of it, and the commands), control_comm_receive.cc (what comes
+// from other ranks), control_comm_parting.cc (leave notices, and what ranks have called).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "control/call_ledger.h"
+#include "control/control_messages.h"
+#include "control/control_neighbour.h"
+#include "control/control_tree.h"
+
+namespace tutti::internal::control {
+
+class SocketTree;
+
+class ControlComm final : public ControlTree {
+ public:
+  // `members`: their ranks in the job, by rank in this communicator; the tree's own is among them.
+  ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vector<int> members);
+  // Made of `parent`: see ControlTree::split().
+  ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vector<int> members, CommId parent, GivesUp gives_up);
+  ~ControlComm() override;
+
+  // ---- Any thread: once, before all else
+  Status enlist();
+
+  // ---- Any thread: ControlTree
+  using ControlTree::split;
+  Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members, GivesUp gives_up) override;
+  Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) override;
+  Status watch(std::shared_ptr<FailureState> failure, Witness witness) override;
+  void announce_failure(const Status& status) override;
+  void report_calls(std::vector<CallRecord> calls) override;
+  void report_refusal(const Refusal& refusal, std::int64_t wait_ms) override TUTTI_EXCLUDES(mutex_);
+  void ask(Question question) override;
+  Status compare_with_departed() override TUTTI_EXCLUDES(mutex_);
+  void compare_calls() override;
+  bool finish(std::int64_t wait_ms) override;
+  void leave() override;
+
+  // ---- The tree's thread
+  [[nodiscard]] CommId id() const { return id_; }
+  // Tells all ranks who its members are.
+  void introduce();
+  // Does what other threads have asked for. Returns whether it is to be dismissed, having said so to the others.
+  [[nodiscard]] bool handle_commands();
+  // The same of a tree that can tell nobody anything.
+  [[nodiscard]] bool wants_to_go() const TUTTI_EXCLUDES(mutex_);
+  // False if the frame is damaged.
+  bool hear(Kind kind, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from);
+  void hear_calls(Calls calls, const Neighbour* from);
+  void hear_death(const Death& death);
+  // A rank has left the job, and with it all communicators; or the communicator that this one is made of.
+  void hear_bye(int job_rank);
+  // A rank has left another communicator, perhaps the one that this is made of.
+  void hear_left(CommId comm, int job_rank);
+  // The same of all that had left before.
+  void hear_departed(const ControlComm& comm);
+  [[nodiscard]] CommId parent() const { return parent_; }
+  // The communicator fails, here and everywhere.
+  void fail(const Notice& notice);
+  // It fails here; nobody can be told.
+  void fail_here(const Status& status) noexcept;
+  void answered(const Answer& answer);
+  [[nodiscard]] Whereabouts whereabouts() const;
+  // What may have been lost on the way.
+  void say_again();
+  // What this rank has to say when it leaves, for those who come to be its neighbours later: of the failure first, if
+  // there was one, since who hears of a departure alone takes that for a mismatch.
+  [[nodiscard]] std::vector<std::string> farewell() const;
+  // The same of all that have left as far as this rank knows, itself included.
+  [[nodiscard]] std::vector<std::string> told() const;
+  // All members have said that they call nothing more.
+  [[nodiscard]] bool is_over() const TUTTI_EXCLUDES(mutex_);
+  // Nobody misses this rank here: it has sent its leave notice.
+  [[nodiscard]] bool has_parted() const { return parted_; }
+  [[nodiscard]] int rank_of(int job_rank) const;  // -1: no member
+  [[nodiscard]] int job_rank_of(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  struct Watching {
+    std::shared_ptr<FailureState> failure;
+    Witness witness;
+  };
+  // What other threads want.
+  struct Commands {
+    std::vector<Part> parts;
+    Status announcement;  // the first
+    std::vector<std::vector<CallRecord>> reports;
+    std::vector<Question> questions;
+    std::optional<Refusal> refusal;  // the last
+    bool comparing = false;
+    bool finishing = false;
+    bool leaving = false;
+    bool ending = false;  // without leaving
+  };
+
+  [[nodiscard]] std::shared_ptr<const Watching> watching() const TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] bool mute() const TUTTI_REQUIRES(mutex_);
+  [[nodiscard]] Result<std::vector<std::string>> gather(std::uint32_t round, Deadline deadline) TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] Status hopeless(std::uint32_t round) TUTTI_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<int> to_blame(std::uint32_t round) TUTTI_REQUIRES(mutex_);
+  void tell_failure(const Notice& notice);
+  bool on_members(const Members& members);
+  bool on_part(Part part);
+  void on_notice(const Notice& notice, const std::string& frame, const Neighbour* from);
+  bool on_leave_notice(const LeaveNotice& leave_notice, const std::string& frame, const Neighbour* from);
+  void on_compare(const std::string& frame, const Neighbour* from);
+  bool on_refusal(Refusal refusal, const std::string& frame, const Neighbour* from);
+  void send_refusal(Refusal refusal) TUTTI_EXCLUDES(mutex_);
+  void send_leave_notice();
+  [[nodiscard]] std::string leave_notice() const;
+  void report_own(std::vector<CallRecord> calls);
+  void judge(int rank, const CallSummary& calls);
+  void judge_departed();
+  [[nodiscard]] std::map<int, CallSummary> departed() const TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] CallSummary own_calls() const;
+  void tell_who_waits() TUTTI_EXCLUDES(mutex_);
+  bool look_again(Deadline deadline) TUTTI_REQUIRES(mutex_);
+
+  const std::shared_ptr<SocketTree> tree_;
+  const CommId id_;
+  const std::vector<int> members_;  // job ranks, by rank
+  const CommId parent_;             // the communicator that it is made of; 0 also of the first
+  const GivesUp gives_up_;          // called during initialisation only
+  std::vector<int> by_job_rank_;    // the ranks, in the order of their job ranks
+  int rank_ = -1;
+  bool enlisted_ = false;  // constant after enlist()
+
+  // The tree's thread's own.
+  bool any_notice_ = false;             // all members have been told of a failure, or will be
+  std::string notice_;                  // by this frame, unless it was a death
+  std::vector<std::string> own_parts_;  // the last frames of this rank's parts, which others may still need
+  std::set<int> introduced_;            // ranks that have made their parts, of a communicator that has been split off
+  bool parted_ = false;                 // this rank has sent its leave notice
+  CallSummary own_parting_;             // with this
+  bool asked_for_calls_ = false;
+  struct HeardRefusal {
+    std::uint32_t serial = 0;
+    std::string frame;
+  };
+  std::map<int, HeardRefusal> refusals_;  // the last of each rank, by rank; this one's as well
+  CallLedger ledger_;                     // of this rank and those below it
+
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  Commands commands_ TUTTI_GUARDED_BY(mutex_);
+  std::shared_ptr<const Watching> watching_ TUTTI_GUARDED_BY(mutex_);  // null during initialisation
+  std::map<int, Refusal> early_refusals_ TUTTI_GUARDED_BY(mutex_);     // heard before that: the last of each rank
+  Status failure_ TUTTI_GUARDED_BY(mutex_);                            // the first
+  std::uint32_t next_round_ TUTTI_GUARDED_BY(mutex_) = 0;
+  std::uint32_t rounds_told_ TUTTI_GUARDED_BY(mutex_) = 0;   // whose own parts are on their way
+  std::uint32_t refusal_told_ TUTTI_GUARDED_BY(mutex_) = 0;  // the last serial number that is
+  std::map<std::uint32_t, std::map<int, std::string>> parts_ TUTTI_GUARDED_BY(mutex_);  // by round and rank
+  std::map<int, CallSummary> departed_ TUTTI_GUARDED_BY(mutex_);  // what ranks that have left have called, by rank
+  bool compared_ TUTTI_GUARDED_BY(mutex_) = false;                // own calls with those of all who have left
+  bool all_parted_ TUTTI_GUARDED_BY(mutex_) = false;              // all ranks have sent their leave notices
+};
+
+}  // namespace tutti::internal::control

@@ -1,0 +1,273 @@
+#include "control/control_messages.h"
+
+#include "net/address.h"
+
+namespace tutti::internal::control {
+namespace {
+
+constexpr std::int64_t kMaxPatienceMs = 60'000;
+constexpr std::size_t kMaxWordsBytes = 4096;  // of a call's description and its hint, which have a few hundred
+
+using net::kMaxAddresses;
+
+void put(net::Packer* packer, const Question& question) {
+  packer->number(question.sequence).number(question.patience_ms).number(question.waited_ms);
+  packer->text(question.what).text(question.hint);
+}
+
+bool take(net::Unpacker* unpacker, Question* question) {
+  question->sequence = unpacker->number<std::uint32_t>();
+  question->patience_ms = unpacker->number<std::int64_t>();
+  question->waited_ms = unpacker->number<std::int64_t>();
+  question->what = unpacker->text();
+  question->hint = unpacker->text();
+  const bool tells = question->waited_ms > 0;  // then of which operation
+  return question->patience_ms >= 0 && question->patience_ms <= kMaxPatienceMs && question->waited_ms >= 0 &&
+         tells != question->what.empty() && question->what.size() <= kMaxWordsBytes &&
+         question->hint.size() <= kMaxWordsBytes;
+}
+
+void put(net::Packer* packer, const Absence& absence) {
+  packer->number(absence.rank).number(static_cast<std::uint8_t>(absence.silent)).number(absence.sequence);
+  packer->number(static_cast<std::uint8_t>(absence.inside));
+}
+
+bool take(net::Unpacker* unpacker, int ranks, Absence* absence) {
+  absence->rank = unpacker->number<std::int32_t>();
+  absence->silent = unpacker->number<std::uint8_t>() != 0;
+  absence->sequence = unpacker->number<std::uint32_t>();
+  absence->inside = unpacker->number<std::uint8_t>() != 0;
+  return absence->rank >= 0 && absence->rank < ranks;
+}
+
+void put(net::Packer* packer, const std::vector<CallRecord>& records) {
+  packer->number(static_cast<std::uint32_t>(records.size()));
+  for (const CallRecord& record : records) {
+    packer->number(record.sequence).number(record.call[0]).number(record.call[1]).number(record.before);
+    packer->text(record.text).text(record.plan);
+  }
+}
+
+void take(net::Unpacker* unpacker, std::vector<CallRecord>* records) {
+  const auto count = unpacker->number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
+    CallRecord record;
+    record.sequence = unpacker->number<std::uint32_t>();
+    for (std::uint64_t& word : record.call) word = unpacker->number<std::uint64_t>();
+    record.before = unpacker->number<std::uint64_t>();
+    record.text = unpacker->text();
+    record.plan = unpacker->text();
+    records->push_back(std::move(record));
+  }
+}
+
+net::Packer begin(Kind kind, CommId comm) {
+  net::Packer packer;
+  packer.number(static_cast<std::uint8_t>(kind)).number(comm);
+  return packer;
+}
+
+bool take_rank(net::Unpacker* unpacker, int ranks, int* rank) {
+  *rank = unpacker->number<std::int32_t>();
+  return *rank >= 0 && *rank < ranks;
+}
+
+}  // namespace
+
+std::string pack_bye(int rank) {
+  return begin(Kind::kBye, 0).number(rank).bytes();
+}
+
+std::string pack_death(const Death& death) {
+  return begin(Kind::kDeath, 0).number(death.rank).text(death.host).number(death.pid).bytes();
+}
+
+std::string pack_contact(const Contact& contact) {
+  net::Packer packer = begin(Kind::kContact, 0);
+  packer.number(contact.rank).text(contact.host).number(contact.pid);
+  packer.number(static_cast<std::uint8_t>(contact.addresses.size()));
+  for (const std::string& address : contact.addresses) packer.text(address);
+  return packer.bytes();
+}
+
+std::string pack_attachment(const Attachment& attachment) {
+  return begin(Kind::kAttachment, 0).number(attachment.rank).number(attachment.parent).number(attachment.count).bytes();
+}
+
+// A bit for each rank, since every member says this to all ranks.
+std::string pack_members(CommId comm, const Members& members) {
+  std::string bits;
+  for (const int rank : members.ranks) {
+    const auto at = static_cast<std::size_t>(rank);
+    bits.resize(at / 8 + 1);
+    bits[at / 8] = static_cast<char>(static_cast<unsigned char>(bits[at / 8]) | 1U << at % 8);
+  }
+  return begin(Kind::kMembers, comm).number(members.from).text(bits).bytes();
+}
+
+std::string pack_part(CommId comm, const Part& part) {
+  return begin(Kind::kPart, comm).number(part.round).number(part.rank).text(part.bytes).bytes();
+}
+
+std::string pack_notice(CommId comm, const Notice& notice) {
+  return begin(Kind::kNotice, comm).number(static_cast<std::int32_t>(notice.code)).text(notice.text).bytes();
+}
+
+std::string pack_leave_notice(CommId comm, const LeaveNotice& leave_notice) {
+  net::Packer packer = begin(Kind::kLeaveNotice, comm);
+  packer.number(leave_notice.rank).number(leave_notice.calls.operations).number(leave_notice.calls.hash);
+  put(&packer, leave_notice.calls.calls);
+  return packer.bytes();
+}
+
+std::string pack_compare(CommId comm) {
+  return begin(Kind::kCompare, comm).bytes();
+}
+
+std::string pack_refusal(CommId comm, const Refusal& refusal) {
+  net::Packer packer = begin(Kind::kRefusal, comm);
+  packer.number(refusal.rank).number(refusal.sequence).number(refusal.serial).text(refusal.text);
+  return packer.bytes();
+}
+
+std::string pack_calls(CommId comm, const Calls& calls) {
+  net::Packer packer = begin(Kind::kCalls, comm);
+  packer.number(static_cast<std::uint8_t>(calls.down)).number(calls.rank);
+  put(&packer, calls.records);
+  return packer.bytes();
+}
+
+std::string pack_inquiry(CommId comm, Kind kind, const Inquiry& inquiry) {
+  net::Packer packer = begin(kind, comm);
+  packer.number(inquiry.token);
+  put(&packer, inquiry.question);
+  return packer.bytes();
+}
+
+std::string pack_here(CommId comm, std::uint32_t token) {
+  return begin(Kind::kHere, comm).number(token).bytes();
+}
+
+std::string pack_absence(CommId comm, const Absence& absence) {
+  net::Packer packer = begin(Kind::kAbsent, comm);
+  put(&packer, absence);
+  return packer.bytes();
+}
+
+std::string pack_answer(CommId comm, const Answer& answer) {
+  net::Packer packer = begin(Kind::kAnswer, comm);
+  put(&packer, answer.question);
+  packer.number(static_cast<std::uint32_t>(answer.absent.size()));
+  for (const Absence& absence : answer.absent) put(&packer, absence);
+  return packer.bytes();
+}
+
+bool unpack_header(net::Unpacker* unpacker, Header* header) {
+  const auto kind = unpacker->number<std::uint8_t>();
+  header->kind = static_cast<Kind>(kind);
+  header->comm = unpacker->number<CommId>();
+  return unpacker->ok() && kind >= static_cast<std::uint8_t>(Kind::kBye) &&
+         kind <= static_cast<std::uint8_t>(Kind::kAnswer);
+}
+
+bool unpack_bye(net::Unpacker* unpacker, int ranks, int* rank) {
+  return take_rank(unpacker, ranks, rank) && unpacker->complete();
+}
+
+bool unpack_contact(net::Unpacker* unpacker, int ranks, Contact* contact) {
+  const bool sensible = take_rank(unpacker, ranks, &contact->rank);
+  contact->host = unpacker->text();
+  contact->pid = unpacker->number<std::int32_t>();
+  const auto count = unpacker->number<std::uint8_t>();
+  for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) contact->addresses.push_back(unpacker->text());
+  return sensible && unpacker->complete();
+}
+
+bool unpack_attachment(net::Unpacker* unpacker, int ranks, Attachment* attachment) {
+  const bool sensible =
+      take_rank(unpacker, ranks, &attachment->rank) && take_rank(unpacker, ranks, &attachment->parent);
+  attachment->count = unpacker->number<std::uint32_t>();
+  return sensible && unpacker->complete() && attachment->parent < attachment->rank;
+}
+
+bool unpack_death(net::Unpacker* unpacker, int ranks, Death* death) {
+  const bool sensible = take_rank(unpacker, ranks, &death->rank);
+  death->host = unpacker->text();
+  death->pid = unpacker->number<std::int32_t>();
+  return sensible && unpacker->complete();
+}
+
+bool unpack_members(net::Unpacker* unpacker, int ranks, Members* members) {
+  if (!take_rank(unpacker, ranks, &members->from)) return false;
+  const std::string bits = unpacker->text();
+  if (bits.size() > (static_cast<std::size_t>(ranks) + 7) / 8) return false;
+  for (std::size_t at = 0; at < bits.size() * 8; ++at) {
+    if ((static_cast<unsigned char>(bits[at / 8]) >> at % 8 & 1U) == 0) continue;
+    if (at >= static_cast<std::size_t>(ranks)) return false;
+    members->ranks.push_back(static_cast<int>(at));
+  }
+  return unpacker->complete();
+}
+
+bool unpack_part(net::Unpacker* unpacker, int ranks, Part* part) {
+  part->round = unpacker->number<std::uint32_t>();
+  const bool sensible = take_rank(unpacker, ranks, &part->rank);
+  part->bytes = unpacker->text();
+  return sensible && unpacker->complete();
+}
+
+bool unpack_notice(net::Unpacker* unpacker, Notice* notice) {
+  notice->code = code_of(unpacker->number<std::int32_t>());
+  notice->text = unpacker->text();
+  return unpacker->complete() && notice->code != Code::kSuccess;
+}
+
+bool unpack_leave_notice(net::Unpacker* unpacker, int ranks, LeaveNotice* leave_notice) {
+  if (!take_rank(unpacker, ranks, &leave_notice->rank)) return false;
+  leave_notice->calls.operations = unpacker->number<std::uint32_t>();
+  leave_notice->calls.hash = unpacker->number<std::uint64_t>();
+  take(unpacker, &leave_notice->calls.calls);
+  return unpacker->complete();
+}
+
+bool unpack_refusal(net::Unpacker* unpacker, int ranks, Refusal* refusal) {
+  const bool sensible = take_rank(unpacker, ranks, &refusal->rank);
+  refusal->sequence = unpacker->number<std::uint32_t>();
+  refusal->serial = unpacker->number<std::uint32_t>();
+  refusal->text = unpacker->text();
+  return sensible && unpacker->complete() && refusal->text.size() <= kMaxWordsBytes;
+}
+
+bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls) {
+  calls->down = unpacker->number<std::uint8_t>() != 0;
+  if (!take_rank(unpacker, ranks, &calls->rank)) return false;
+  take(unpacker, &calls->records);
+  return unpacker->complete();
+}
+
+bool unpack_inquiry(net::Unpacker* unpacker, Inquiry* inquiry) {
+  inquiry->token = unpacker->number<std::uint32_t>();
+  return take(unpacker, &inquiry->question) && unpacker->complete();
+}
+
+bool unpack_here(net::Unpacker* unpacker, std::uint32_t* token) {
+  *token = unpacker->number<std::uint32_t>();
+  return unpacker->complete();
+}
+
+bool unpack_absence(net::Unpacker* unpacker, int ranks, Absence* absence) {
+  return take(unpacker, ranks, absence) && unpacker->complete();
+}
+
+bool unpack_answer(net::Unpacker* unpacker, int ranks, Answer* answer) {
+  if (!take(unpacker, &answer->question)) return false;
+  const auto count = unpacker->number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
+    Absence absence;
+    if (!take(unpacker, ranks, &absence)) return false;
+    answer->absent.push_back(absence);
+  }
+  return unpacker->complete();
+}
+
+}  // namespace tutti::internal::control

@@ -1,0 +1,17 @@
+// The shape of a job's control tree.
+#pragma once
+
+#include <vector>
+
+namespace tutti::internal {
+
+inline constexpr int kTreeArity = 4;
+inline constexpr int kMaxRanks = 1 << 20;
+
+// The tree is the usual one of a heap: rank 0 on top.
+inline int tree_parent(int rank) {
+  return (rank - 1) / kTreeArity;
+}  // REQUIRES: rank > 0
+std::vector<int> tree_children(int rank, int ranks);
+
+}  // namespace tutti::internal

@@ -1,0 +1,262 @@
+// What is staged; backend_direct.cc has what a kernel does.
+#include "device/backend.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "calls/descriptions.h"
+#include "device/buffers.h"
+
+namespace tutti::internal {
+
+Result<std::unique_ptr<DeviceBackend>> DeviceBackend::open(int ordinal, DeviceOwner& owner, const Ranks& ranks,
+                                                           const FailureState& failure, std::int64_t timeout_ms) {
+  auto opened = OpenDevice::open(ordinal);
+  if (!opened.is_ok()) return opened.status();
+  return std::unique_ptr<DeviceBackend>(new DeviceBackend(std::move(*opened), owner, ranks, failure, timeout_ms));
+}
+
+void DeviceBackend::join(const Secret& secret) {
+  const PeerInfo& self = ranks_.peers[static_cast<std::size_t>(rank())];
+  const auto here = std::count_if(ranks_.peers.begin(), ranks_.peers.end(),
+                                  [&](const PeerInfo& peer) { return peer.process == self.process; });
+  if (here == 1 && ranks() > 1) return;
+  convoy_ = DeviceConvoy::join(secret, static_cast<int>(here), ranks(), rank(), open_->device());
+}
+
+const char* DeviceBackend::direct_way(Collective collective, std::size_t bytes) {
+  Call call;
+  call.collective = collective;
+  if (!may_run_directly(call)) return nullptr;
+  if (convoy_ != nullptr && convoy_->is_one_device(failure_)) return "direct";
+  return windows_ != nullptr && bytes >= windows_->least_bytes() && has_data(collective) ? "direct by windows"
+                                                                                         : nullptr;
+}
+
+Status DeviceBackend::enqueue(std::shared_ptr<const Batch> batch, std::span<void* const> streams) {
+  auto begun = begin(std::move(batch), streams);
+  return begun.is_ok() ? end(begun->get()) : begun.status();
+}
+
+Status DeviceBackend::check(const Batch& batch, std::span<void* const> streams) const {
+  const memory::CudaDevice& device = open_->device();
+  const memory::CudaCurrent current = device.use();
+  if (Status s = current.status(); !s.is_ok()) return s;
+  std::uint64_t capture = 0;
+  if (Status s = find_capture(streams, &capture); !s.is_ok()) return s;
+  return check_device_buffers(batch, rank(), ranks(), device);
+}
+
+// *capture: 0 if none of them captures.
+Status DeviceBackend::find_capture(std::span<void* const> streams, std::uint64_t* capture) const {
+  *capture = 0;
+  for (void* const stream : streams) {
+    std::uint64_t id = 0;
+    if (Status s = open_->device().find_capture(memory::CudaDevice::stream_of(stream), &id); !s.is_ok()) return s;
+    if (id != 0) *capture = id;
+  }
+  if (*capture == 0 || streams.size() == 1) return {};
+  return Status::invalid_usage("a group that is captured in a graph must have all of its calls in one stream");
+}
+
+// What cannot be queued fails the communicator, as the peers have queued theirs, unless it is refused, or was to be
+// captured: then nothing runs yet.
+Status DeviceBackend::judge_queued(const Batch& batch, Status status, bool captures) {
+  if (status.is_ok()) return status;
+  return owner_.fail(name_of(batch), captures ? status.with_code(Code::kInvalidUsage) : std::move(status));
+}
+
+Result<std::unique_ptr<DeviceSubmission>> DeviceBackend::begin(std::shared_ptr<const Batch> batch,
+                                                               std::span<void* const> streams) {
+  look_at_meetings();
+  if (Status s = owner_.begin_call(); !s.is_ok()) return s;
+  bool captures = false;
+  std::unique_ptr<DeviceSubmission> begun;
+  Status status = guarded([&]() -> Status {
+    const memory::CudaCurrent current = open_->device().use();
+    if (Status s = current.status(); !s.is_ok()) return s;
+    std::uint64_t capture = 0;
+    if (Status s = find_capture(streams, &capture); !s.is_ok()) return s;
+    captures = capture != 0;
+    if (captures) return this->capture(batch, capture, streams.front());
+    begun = std::make_unique<DeviceSubmission>(*this, batch, streams);
+    begun->own_thread = std::any_of(streams.begin(), streams.end(), memory::CudaDevice::is_of_thread);
+    if (convoy_ == nullptr || batch->calls.empty()) {
+      begun->state = DeviceSubmission::State::kApart;
+    } else {
+      begun->direct =
+          batch->transfers.empty() && std::all_of(batch->calls.begin(), batch->calls.end(), [&](const Call& call) {
+            return is_empty(call) || (may_run_directly(call) && check_direct_buffers(call).is_ok());
+          });
+    }
+    return {};
+  });
+  if (!status.is_ok()) return judge_queued(*batch, std::move(status), captures);
+  // Not while the device is current: the last one that comes makes others current.
+  if (begun != nullptr && begun->state == DeviceSubmission::State::kUnderWay) {
+    Status come = guarded([&] { return convoy_->come(rank(), begun.get()), Status(); });
+    if (!come.is_ok()) return judge_queued(*batch, std::move(come), false);
+  }
+  return begun;
+}
+
+Status DeviceBackend::end(DeviceSubmission* begun) {
+  if (begun == nullptr) return {};
+  if (convoy_ != nullptr) convoy_->wait(begun, failure_);
+  if (begun->state == DeviceSubmission::State::kApart) begun->status = guarded([&] { return queue_alone(begun); });
+  return judge_queued(*begun->batch, std::move(begun->status), false);
+}
+
+Status DeviceBackend::queue_alone(DeviceSubmission* own) {
+  if (Status s = begin_staged(own); !s.is_ok()) return s;
+  for (std::size_t step = 0; step < own->plan->steps(); ++step) {
+    if (Status s = step_staged(*own, step); !s.is_ok()) return s;
+  }
+  return end_staged(*own);
+}
+
+void DeviceBackend::submit_together(std::span<DeviceSubmission* const> all, bool direct) {
+  if (direct) {
+    const Status status = guarded([&] { return submit_directly(all); });
+    for (DeviceSubmission* const one : all) one->status = status;
+    return;
+  }
+  const auto of_each = [&](auto&& what) {
+    for (DeviceSubmission* const one : all) {
+      if (one->status.is_ok()) one->status = guarded([&] { return what(one); });
+    }
+  };
+  of_each([](DeviceSubmission* one) { return one->backend.begin_staged(one); });
+  std::size_t steps = 0;
+  for (const DeviceSubmission* const one : all) {
+    if (one->status.is_ok()) steps = std::max(steps, one->plan->steps());
+  }
+  for (std::size_t step = 0; step < steps; ++step) {
+    of_each([&](const DeviceSubmission* one) { return one->backend.step_staged(*one, step); });
+  }
+  of_each([](const DeviceSubmission* one) { return one->backend.end_staged(*one); });
+}
+
+// In the order of the calls, whatever their streams: each waits until the one before is back in the device, which also
+// frees the slots, before it tells that it has come.
+Status DeviceBackend::gather_streams(const DeviceSubmission& own) {
+  const memory::CudaDevice& device = open_->device();
+  const auto stream = memory::CudaDevice::stream_of(own.streams.front());
+  if (Status s = open_->follow(stream); !s.is_ok()) return s;
+  for (void* const other : std::span(own.streams).subspan(1)) {
+    if (Status s = device.record(memory::CudaDevice::stream_of(other), open_->event()); !s.is_ok()) return s;
+    if (Status s = device.wait_for(stream, open_->event()); !s.is_ok()) return s;
+  }
+  return {};
+}
+
+DevicePlan::Setting DeviceBackend::setting_of_plan(DeviceChannel& channel) const {
+  const bool direct = windows_ != nullptr && !owner_.is_forced();
+  return {rank(), ranks(), channel, open_->device(), direct ? windows_.get() : nullptr};
+}
+
+Status DeviceBackend::begin_staged(DeviceSubmission* own) {
+  const memory::CudaDevice& device = open_->device();
+  const memory::CudaCurrent current = device.use();
+  if (Status s = current.status(); !s.is_ok()) return s;
+  if (Status s = gather_streams(*own); !s.is_ok()) return s;
+  auto made = DevicePlan::make(own->batch, setting_of_plan(open_->channel()));
+  if (!made.is_ok()) return made.status();
+  own->plan = std::move(*made);
+  open_->set_last_direct(false);
+  auto coming = std::make_unique<ComingBatch>(open_->gate(*this), own->plan);
+  coming_.fetch_add(1, std::memory_order_relaxed);
+  if (Status s =
+          device.call(memory::CudaDevice::stream_of(own->streams.front()), &ComingBatch::come_once, coming.get());
+      !s.is_ok()) {
+    coming_.fetch_sub(1, std::memory_order_relaxed);
+    return s;
+  }
+  (void)coming.release();  // the driver has it
+  return {};
+}
+
+Status DeviceBackend::step_staged(const DeviceSubmission& own, std::size_t step) {
+  if (step >= own.plan->steps()) return {};
+  const memory::CudaCurrent current = own.backend.open_->device().use();
+  if (Status s = current.status(); !s.is_ok()) return s;
+  return own.plan->put_step(step, memory::CudaDevice::stream_of(own.streams.front()));
+}
+
+Status DeviceBackend::end_staged(const DeviceSubmission& own) {
+  const memory::CudaDevice& device = open_->device();
+  const memory::CudaCurrent current = device.use();
+  if (Status s = current.status(); !s.is_ok()) return s;
+  for (void* const other : std::span(own.streams).subspan(1)) {
+    const std::uint32_t* const returned = open_->channel().word(DeviceChannel::Word::kReturned);
+    if (Status s = device.wait_for(memory::CudaDevice::stream_of(other), returned, own.plan->end()); !s.is_ok())
+      return s;
+  }
+  return {};
+}
+
+// In the order of the calls, too. The words begin anew whenever the graph runs.
+Status DeviceBackend::capture_staged(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream) {
+  const memory::CudaDevice& device = open_->device();
+  const auto at = memory::CudaDevice::stream_of(stream);
+  const bool first = open_->begins_capture(capture);
+  auto channel = open_->captured_channel(capture);
+  if (!channel.is_ok()) return channel.status();
+  const DeviceChannel& words = (*channel)->channel();
+  auto plan = DevicePlan::make(std::move(batch), setting_of_plan((*channel)->channel()));
+  if (!plan.is_ok()) return plan.status();
+  if ((*plan)->uses_windows()) windows_->set_captured();
+  auto coming = std::make_unique<ComingBatch>(open_->gate(*this), *plan, std::move(*channel));
+  if (!first) {
+    if (Status s = device.wait_for(at, open_->captured_event()); !s.is_ok()) return s;
+  }
+  ComingBatch* const given = coming.release();
+  if (Status s = device.give_to_graph(at, given, &ComingBatch::destroy); !s.is_ok()) return s;
+  for (const auto word : {DeviceChannel::Word::kEntered, DeviceChannel::Word::kRun}) {
+    if (Status s = device.write(at, words.word(word), 0); !s.is_ok()) return s;
+  }
+  if (Status s = device.call(at, &ComingBatch::come, given); !s.is_ok()) return s;
+  if (Status s = (*plan)->put_into(at); !s.is_ok()) return s;
+  if (Status s = device.record(at, open_->captured_event()); !s.is_ok()) return s;
+  open_->set_captured(capture);
+  return {};
+}
+
+void DeviceBackend::stream_has_come(const std::shared_ptr<const DevicePlan>& plan, bool once) {
+  Status status = guarded([&]() -> Status {
+    if (Status s = owner_.begin_queued(!once); !s.is_ok()) return s;
+    if (!plan->begin()) {
+      return owner_.fail(
+          name_of(plan->batch()),
+          Status(Code::kInternalError, "a graph runs twice at the same time, and its operations have one memory"));
+    }
+    return owner_.queue(std::make_unique<DeviceRun>(plan, timeout_ms_));
+  });
+  if (!status.is_ok()) plan->let_go();
+  if (!once) return;
+  // In this order: what comes is queued before it is no longer coming.
+  coming_.fetch_sub(1, std::memory_order_release);
+  owner_.has_come();
+}
+
+void DeviceBackend::look() {
+  if (failure_.failed()) return;
+  look_at_meetings();
+  if (Status works = open_->check(); !works.is_ok()) (void)owner_.fail("device", std::move(works));
+}
+
+void DeviceBackend::stop() noexcept {
+  if (convoy_ != nullptr) convoy_->stop();
+  if (windows_ != nullptr) windows_->stop();
+}
+
+void DeviceBackend::leave() {
+  if (convoy_ != nullptr) convoy_->leave();
+}
+
+void DeviceBackend::release(std::int64_t longest_ms) {
+  if (windows_ != nullptr && !failure_.failed() && open_->await_return(longest_ms)) windows_->set_quiet();
+}
+
+}  // namespace tutti::internal

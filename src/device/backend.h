@@ -1,0 +1,143 @@
+// A communicator's operations on the memory of a CUDA device, in the order of the calls: into streams, together with
+// those of other ranks (convoy.h) or alone, or into a graph. What is staged passes through the host (plan.h); what goes
+// directly a kernel does (direct.h).
+//
+// Threads: the one that makes the communicator's calls, but for what says otherwise.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/failure.h"
+#include "base/status.h"
+#include "calls/batch.h"
+#include "device/convoy.h"
+#include "device/open_device.h"
+#include "device/plan.h"
+#include "device/windows.h"
+#include "join/unique_id.h"
+#include "transport/ranks.h"
+
+namespace tutti::internal {
+
+// The communicator, as its device's operations need it.
+class DeviceOwner {
+ public:
+  // The program calls: ok, or why that is refused.
+  virtual Status begin_call() = 0;
+  // A stream has come to what was called; `again`: in a graph, which may run more than once. Ok, or why it is refused.
+  // Any thread; calls no driver.
+  virtual Status begin_queued(bool again) = 0;
+  // Behind all that is queued. The same threads.
+  virtual Status queue(std::unique_ptr<DeviceRun> run) = 0;
+  // DeviceBackend::coming() is less than it was. The same threads.
+  virtual void has_come() = 0;
+  // See Communicator. Any thread.
+  virtual Status fail(std::string_view what, Status status) = 0;
+  // Whether an algorithm is forced: then no kernel does its work.
+  [[nodiscard]] virtual bool is_forced() const = 0;
+
+ protected:
+  DeviceOwner() = default;
+  DeviceOwner(const DeviceOwner&) = default;
+  DeviceOwner& operator=(const DeviceOwner&) = default;
+  ~DeviceOwner() = default;
+};
+
+class DeviceBackend {
+ public:
+  // `timeout_ms`: the communicator's. The rest outlives it. kUnhandledCudaError.
+  static Result<std::unique_ptr<DeviceBackend>> open(int ordinal, DeviceOwner& owner, const Ranks& ranks,
+                                                     const FailureState& failure, std::int64_t timeout_ms);
+  DeviceBackend(const DeviceBackend&) = delete;
+  DeviceBackend& operator=(const DeviceBackend&) = delete;
+
+  // Before the first call, of a communicator of several processes. Collective.
+  Status open_windows(const DirectWindows::AllGather& all_gather);
+  // Before the first call: with the communicator's other ranks of this process.
+  void join(const Secret& secret);
+
+  [[nodiscard]] int ordinal() const { return open_->device().ordinal(); }
+  // How a kernel does such calls, "direct"; null: none does.
+  [[nodiscard]] const char* direct_way(Collective collective, std::size_t bytes);
+
+  // That the device takes the streams, null for its default one, and reaches the buffers. What is refused is so before
+  // other ranks know of it.
+  [[nodiscard]] Status check(const Batch& batch, std::span<void* const> streams) const;
+  // Queues the batch behind all that was queued here before, and in the streams: what is in them before has ended when
+  // it begins, and what comes then waits for its end. In a stream that captures, it becomes part of the graph. May wait
+  // a short while for the other ranks of this process. REQUIRES: check() has passed.
+  Status enqueue(std::shared_ptr<const Batch> batch, std::span<void* const> streams);
+  // The same of a thread that has begun it for all of its ranks before it ends it for any: then none waits. In between
+  // it stays inside all of them. Null: nothing is to be ended.
+  Result<std::unique_ptr<DeviceSubmission>> begin(std::shared_ptr<const Batch> batch, std::span<void* const> streams);
+  Status end(DeviceSubmission* begun);
+
+  // Fails the communicator if ranks that met on the device did not agree. Any thread.
+  void look_at_meetings();
+  // The same, and if the device no longer works: what is in the streams of such a one never ends. Asks the driver.
+  void look();
+  // How many batches a stream has still to come to. Any thread.
+  [[nodiscard]] std::size_t coming() const { return coming_.load(std::memory_order_acquire); }
+  // Whether a direct collective has still to end; or the device has failed.
+  [[nodiscard]] bool runs_directly() const { return open_->runs_directly(); }
+  // Of a communicator that has failed: what waits for others on the device goes on. Any thread.
+  void stop() noexcept;
+  // Streams and graphs do not find the communicator any more.
+  void close() { open_->close(); }
+  // No rank waits for this one any more. Then, if all that it called is back within so long, its memory serves others.
+  void leave();
+  void release(std::int64_t longest_ms);
+
+  // For streams and graphs: one has come to a batch, for the only time, or in a graph. Any thread; calls no driver.
+  void stream_has_come(const std::shared_ptr<const DevicePlan>& plan, bool once);
+  // For the convoy: what all ranks, which are in this process, do together. Their states are settled by the caller.
+  static bool can_submit_directly(std::span<DeviceSubmission* const> all);
+  static void submit_together(std::span<DeviceSubmission* const> all, bool direct);
+
+ private:
+  DeviceBackend(std::unique_ptr<OpenDevice> open, DeviceOwner& owner, const Ranks& ranks, const FailureState& failure,
+                std::int64_t timeout_ms)
+      : owner_(owner), ranks_(ranks), failure_(failure), timeout_ms_(timeout_ms), open_(std::move(open)) {}
+  [[nodiscard]] int rank() const { return ranks_.rank; }
+  [[nodiscard]] int ranks() const { return ranks_.ranks(); }
+  Status find_capture(std::span<void* const> streams, std::uint64_t* capture) const;
+  // What is the communicator's fault is its failure, unless nothing runs yet.
+  Status judge_queued(const Batch& batch, Status status, bool captures);
+  // The copies of a batch's pieces, and the host's work on them, in three parts.
+  Status begin_staged(DeviceSubmission* own);
+  static Status step_staged(const DeviceSubmission& own, std::size_t step);
+  Status end_staged(const DeviceSubmission& own);
+  // Behind what was called before, and behind what is in all of its streams.
+  Status gather_streams(const DeviceSubmission& own);
+  Status queue_alone(DeviceSubmission* own);
+  [[nodiscard]] DevicePlan::Setting setting_of_plan(DeviceChannel& channel) const;
+  static Status submit_directly(std::span<DeviceSubmission* const> all);
+  // Whether a kernel may do the call where the ranks have one device, or windows; whether it can, with these buffers.
+  [[nodiscard]] bool may_run_directly(const Call& call) const;
+  [[nodiscard]] Status check_direct_buffers(const Call& call) const;
+  [[nodiscard]] DirectCall kernels_call(const Call& call) const;
+  Status capture(const std::shared_ptr<const Batch>& batch, std::uint64_t capture, void* stream);
+  Status capture_directly(const Call& call, const std::shared_ptr<DirectMeetings>& meetings, std::uint64_t capture,
+                          void* stream);
+  Status capture_staged(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream);
+  // Null: its ranks do not meet on a device.
+  Result<std::shared_ptr<DirectMeetings>> meetings();
+
+  DeviceOwner& owner_;
+  const Ranks& ranks_;
+  const FailureState& failure_;
+  const std::int64_t timeout_ms_;
+  const std::unique_ptr<OpenDevice> open_;
+  std::shared_ptr<DeviceConvoy> convoy_;    // null: it has no other ranks in this process, though there are some
+  std::unique_ptr<DirectWindows> windows_;  // null: none
+  std::uint32_t captured_calls_ = 0;        // that meet on the device
+  std::atomic<std::size_t> coming_{0};
+};
+
+}  // namespace tutti::internal

@@ -1,0 +1,97 @@
+#include "device/channel.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/first_use.h"
+#include "base/mutex.h"
+
+namespace tutti::internal {
+namespace {
+
+using memory::PinnedMemory;
+
+struct Spare {
+  Mutex mutex;
+  std::vector<DeviceChannel*> channels TUTTI_GUARDED_BY(mutex);
+  // Words for channels to come.
+  PinnedMemory::Block words TUTTI_GUARDED_BY(mutex);
+};
+Spare& spare() {
+  static constinit FirstUse<Spare> all;
+  return all.get();
+}
+
+}  // namespace
+
+Result<DeviceChannel*> DeviceChannel::take(const memory::CudaDevice& device) {
+  {
+    const MutexLock lock(spare().mutex);
+    auto& channels = spare().channels;
+    // The last one first: its slots have room.
+    const auto found = std::find_if(channels.rbegin(), channels.rend(), [](const auto* c) { return c->quiet(); });
+    if (found != channels.rend()) {
+      DeviceChannel* const channel = *found;
+      channels.erase(std::next(found).base());
+      return channel;
+    }
+  }
+  auto words = take_words(device);
+  if (!words.is_ok()) return words.status();
+  return new DeviceChannel(*words);
+}
+
+Result<std::uint32_t*> DeviceChannel::take_words(const memory::CudaDevice& device) {
+  constexpr std::size_t kBytes = 3 * kWordStride * sizeof(std::uint32_t);
+  PinnedMemory::Block& words = spare().words;
+  const auto enough = [&] {
+    const MutexLock lock(spare().mutex);
+    return words.bytes >= kBytes;
+  };
+  if (!enough()) {
+    // Not with the lock: graphs that go may need it while a thread waits in the driver.
+    auto block = PinnedMemory::instance().take(kBytes, device);
+    if (!block.is_ok()) return block.status();
+    std::fill_n(block->memory, block->bytes, std::byte{0});
+    const MutexLock lock(spare().mutex);
+    words = *block;  // what another thread has brought meanwhile is lost
+  }
+  const MutexLock lock(spare().mutex);
+  auto* const taken = reinterpret_cast<std::uint32_t*>(words.memory);
+  words.memory += kBytes;
+  words.bytes -= kBytes;
+  return taken;
+}
+
+// Without memory to keep it in mind it is lost.
+void DeviceChannel::give_back() noexcept {
+  if (std::exchange(captured_, false)) {
+    count_ = 0;
+    for (const Word which : {Word::kEntered, Word::kRun, Word::kReturned}) store(which, 0);
+  }
+  (void)guarded([&] {
+    const MutexLock lock(spare().mutex);
+    spare().channels.push_back(this);
+    return Status();
+  });
+}
+
+Status DeviceChannel::reserve(std::size_t number, std::size_t bytes, const memory::CudaDevice& device) {
+  PinnedMemory::Block& slot = slots_[number];
+  if (bytes <= slot.bytes) return {};
+  if (quiet()) {
+    for (const PinnedMemory::Block& block : std::exchange(retired_, {})) PinnedMemory::instance().give_back(block);
+  }
+  auto more = PinnedMemory::instance().take(bytes, device);
+  if (!more.is_ok()) return more.status();
+  if (quiet()) {
+    PinnedMemory::instance().give_back(slot);
+  } else if (slot.memory != nullptr) {
+    retired_.push_back(slot);
+  }
+  slot = *more;
+  return {};
+}
+
+}  // namespace tutti::internal

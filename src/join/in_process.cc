@@ -1,0 +1,366 @@
+// The control tree of ranks that are threads of one process: in memory that they share.
+#include "join/in_process.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/mutex.h"
+#include "base/rank_list.h"
+#include "control/call_comparison.h"
+#include "control/call_ledger.h"
+#include "join/root_service.h"
+#include "net/auth.h"
+
+namespace tutti::internal {
+namespace {
+
+struct InProcessControl {
+  explicit InProcessControl(int count) : ranks(static_cast<std::size_t>(count)) {
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r].death = Status::remote(fmt::format("rank {} ended without leaving", r));
+    }
+    departed.reserve(ranks.size());
+  }
+  struct Rank {
+    std::string bytes;
+    bool written = false;
+    std::shared_ptr<FailureState> failure;  // once it watches
+    Witness witness;                        // likewise, until it leaves
+    bool parted = false;                    // it calls nothing more,
+    CallSummary calls;                      // and has called this
+    bool left = false;
+    Refusal refusal;  // the last
+    Status death;     // what the others are told if it ends so; made beforehand, as it may end for want of memory
+  };
+  Mutex mutex;
+  ConditionVariable changed;
+  std::vector<Rank> ranks TUTTI_GUARDED_BY(mutex);
+  std::size_t written TUTTI_GUARDED_BY(mutex) = 0;
+  std::uint64_t round TUTTI_GUARDED_BY(mutex) = 0;  // all_gathers completed
+  std::vector<std::string> result TUTTI_GUARDED_BY(mutex);
+  Status failure TUTTI_GUARDED_BY(mutex);  // the first that was announced
+  std::vector<int> departed TUTTI_GUARDED_BY(mutex);
+  std::size_t parted TUTTI_GUARDED_BY(mutex) = 0;
+  CallLedger ledger TUTTI_GUARDED_BY(mutex);
+  // Of new communicators, by their ids, until all of their ranks have come, or those that had are gone.
+  struct Child {
+    std::weak_ptr<InProcessControl> control;
+    std::vector<int> members;      // in this numbering
+    std::vector<int> missing;      // of these
+    bool ends_with_leave = false;  // of one of them
+  };
+  std::map<std::uint64_t, Child> children TUTTI_GUARDED_BY(mutex);
+};
+
+class InProcessTree final : public ControlTree {
+ public:
+  InProcessTree(int rank, std::shared_ptr<InProcessControl> control, GivesUp gives_up = {})
+      : rank_(rank),
+        name_(fmt::format("rank {}", rank)),
+        control_(std::move(control)),
+        gives_up_(std::move(gives_up)) {}
+  ~InProcessTree() override {
+    const MutexLock lock(control_->mutex);
+    tell_failure(me().death, me().left);
+    me().left = true;
+    end_children();
+    me().failure.reset();
+    me().witness = {};
+  }
+  Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) override;
+  Status watch(std::shared_ptr<FailureState> failure, Witness witness) override;
+  void announce_failure(const Status& status) override;
+  void report_calls(std::vector<CallRecord> calls) override;
+  void report_refusal(const Refusal& refusal, std::int64_t wait_ms) override;
+  void ask(Question question) override;
+  Status compare_with_departed() override;
+  void compare_calls() override;
+  using ControlTree::split;
+  Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members, GivesUp gives_up) override;
+  bool finish(std::int64_t wait_ms) override;
+  void leave() override;
+
+ private:
+  InProcessControl::Rank& me() TUTTI_REQUIRES(control_->mutex) {
+    return control_->ranks[static_cast<std::size_t>(rank_)];
+  }
+  void tell_failure(const Status& status, bool suppressed) TUTTI_REQUIRES(control_->mutex);
+  void tell_mismatch(const Status& status) TUTTI_REQUIRES(control_->mutex);
+  void part() TUTTI_REQUIRES(control_->mutex);
+  [[nodiscard]] Status compared_with(int peer) TUTTI_REQUIRES(control_->mutex);
+  [[nodiscard]] Status contradicted() TUTTI_REQUIRES(control_->mutex);
+  [[nodiscard]] Status timed_out() const TUTTI_REQUIRES(control_->mutex);
+  void end_children() noexcept TUTTI_REQUIRES(control_->mutex);
+  void end_hopeless(InProcessControl::Child& child) TUTTI_REQUIRES(control_->mutex);
+
+  const int rank_;
+  const std::string name_;
+  const std::shared_ptr<InProcessControl> control_;
+  const GivesUp gives_up_;
+};
+
+Result<std::vector<std::string>> InProcessTree::all_gather(const std::string& mine, Deadline deadline) {
+  const MutexLock lock(control_->mutex);
+  if (!control_->failure.is_ok()) return control_->failure;
+  const std::uint64_t round = control_->round;
+  me().bytes = mine;
+  me().written = true;
+  if (++control_->written == control_->ranks.size()) {
+    // The last one completes the round. Nobody can complete the next before all have read this one's
+    // result: they take part in it.
+    control_->result.clear();
+    for (InProcessControl::Rank& rank : control_->ranks) {
+      control_->result.push_back(std::move(rank.bytes));
+      rank.written = false;
+    }
+    control_->written = 0;
+    ++control_->round;
+    control_->changed.notify_all();
+    return control_->result;
+  }
+  Status given_up;
+  while (control_->round == round && control_->failure.is_ok() && given_up.is_ok() && !deadline.passed()) {
+    control_->changed.wait_until(control_->mutex,
+                                 gives_up_ ? Deadline::after_ms(deadline.left_ms(kFailureCheckMs)) : deadline);
+    if (gives_up_) given_up = gives_up_();
+  }
+  if (control_->round != round) return control_->result;
+  if (!control_->failure.is_ok()) return control_->failure;
+  const Status late = given_up.is_ok() ? timed_out() : given_up;
+  tell_failure(late, false);
+  return late;
+}
+
+Status InProcessTree::timed_out() const {
+  std::vector<int> missing;
+  for (std::size_t rank = 0; rank < control_->ranks.size(); ++rank) {
+    if (!control_->ranks[rank].written) missing.push_back(static_cast<int>(rank));
+  }
+  return Status::timeout("timed out during the initialisation, waiting for " + list_ranks(missing));
+}
+
+Status InProcessTree::watch(std::shared_ptr<FailureState> failure, Witness witness) {
+  const MutexLock lock(control_->mutex);
+  failure->expect_departures(control_->ranks.size());
+  me().witness = std::move(witness);
+  me().failure = std::move(failure);
+  if (!control_->failure.is_ok()) me().failure->fail(control_->failure);
+  for (const InProcessControl::Rank& rank : control_->ranks) {
+    if (&rank != &me() && rank.refusal.serial != 0 && me().witness.refused) me().witness.refused(rank.refusal);
+  }
+  for (const int rank : control_->departed) {
+    me().failure->set_departed({rank, control_->ranks[static_cast<std::size_t>(rank)].calls.operations});
+  }
+  return {};
+}
+
+void InProcessTree::announce_failure(const Status& status) {
+  if (status.is_ok()) return;
+  const MutexLock lock(control_->mutex);
+  tell_failure(status.with_context(name_), me().left);
+}
+
+void InProcessTree::report_calls(std::vector<CallRecord> calls) {
+  const MutexLock lock(control_->mutex);
+  bool is_new = false;
+  const Status known = control_->ledger.add(rank_, calls, &is_new);
+  tell_mismatch(known.is_ok() ? contradicted() : known);
+}
+
+// By what a rank that has left had called.
+Status InProcessTree::contradicted() {
+  if (!me().witness.calls) return {};
+  for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
+    const InProcessControl::Rank& other = control_->ranks[r];
+    if (!other.parted || &other == &me()) continue;
+    Status s = contradiction(rank_, me().witness.calls(), static_cast<int>(r), other.calls);
+    if (!s.is_ok()) return s;
+  }
+  return {};
+}
+
+Status InProcessTree::compare_with_departed() {
+  const MutexLock lock(control_->mutex);
+  return contradicted();
+}
+
+// All ranks, this one among them.
+void InProcessTree::tell_mismatch(const Status& status) {
+  if (status.is_ok() || me().left || !control_->failure.is_ok()) return;
+  tell_failure(status, false);
+  if (me().failure) me().failure->fail(status);
+}
+
+void InProcessTree::compare_calls() {
+  const MutexLock lock(control_->mutex);
+  for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
+    const InProcessControl::Rank& rank = control_->ranks[r];
+    bool is_new = false;
+    const CallSummary summary = rank.parted || !rank.witness.calls ? rank.calls : rank.witness.calls();
+    const Status known = control_->ledger.add(static_cast<int>(r), summary.calls, &is_new);
+    if (!known.is_ok()) return tell_mismatch(known);
+  }
+}
+
+// The first that comes makes what all of them share.
+Result<std::unique_ptr<ControlTree>> InProcessTree::split(std::uint64_t id, std::vector<int> members,
+                                                          GivesUp gives_up) {
+  const auto self = std::find(members.begin(), members.end(), rank_);
+  std::shared_ptr<InProcessControl> control;
+  {
+    const MutexLock lock(control_->mutex);
+    std::erase_if(control_->children, [](const auto& child) { return child.second.control.expired(); });
+    InProcessControl::Child& child = control_->children[id];
+    control = child.control.lock();
+    if (control == nullptr) {
+      control = std::make_shared<InProcessControl>(static_cast<int>(members.size()));
+      child.control = control;
+      child.members = members;
+      child.missing = members;
+      child.ends_with_leave = static_cast<bool>(gives_up);
+    }
+    std::erase(child.missing, rank_);
+    if (child.missing.empty()) {
+      control_->children.erase(id);
+    } else {
+      end_hopeless(child);
+    }
+  }
+  return std::unique_ptr<ControlTree>(std::make_unique<InProcessTree>(static_cast<int>(self - members.begin()),
+                                                                      std::move(control), std::move(gives_up)));
+}
+
+// A member that has left cannot make its part any more.
+void InProcessTree::end_hopeless(InProcessControl::Child& child) {
+  const auto left = std::find_if(child.missing.begin(), child.missing.end(), [this](int rank) {
+    control_->mutex.assert_held();
+    return control_->ranks[static_cast<std::size_t>(rank)].left;
+  });
+  if (!child.ends_with_leave || left == child.missing.end()) return;
+  const auto control = child.control.lock();
+  if (control == nullptr) return;
+  const MutexLock lock(control->mutex);
+  if (!control->failure.is_ok()) return;
+  const auto rank = std::find(child.members.begin(), child.members.end(), *left) - child.members.begin();
+  control->failure = Status::remote(fmt::format("rank {} left before it had made its part of this communicator", rank));
+  control->changed.notify_all();
+}
+
+// Without memory for the text they wait for this rank until the timeout.
+void InProcessTree::end_children() noexcept {
+  (void)guarded([&] {
+    control_->mutex.assert_held();
+    for (auto& [id, child] : control_->children) end_hopeless(child);
+    return Status();
+  });
+}
+
+bool InProcessTree::finish(std::int64_t wait_ms) {
+  const MutexLock lock(control_->mutex);
+  if (me().left || !me().failure) return false;
+  part();
+  const Deadline deadline = Deadline::after_ms(wait_ms);
+  while (control_->parted != control_->ranks.size() && control_->failure.is_ok() && !me().failure->failed()) {
+    if (!control_->changed.wait_until(control_->mutex, deadline)) break;
+  }
+  return control_->parted == control_->ranks.size();
+}
+
+// Once: this rank calls nothing more, and that is compared with what the others have called. Needs no memory, but to
+// find out in which call they differ: a rank that leaves for want of it has called all that the others wait for.
+void InProcessTree::part() {
+  if (me().parted) return;
+  if (me().witness.calls) me().calls = me().witness.calls();
+  control_->departed.push_back(rank_);
+  me().parted = true;
+  ++control_->parted;
+  control_->changed.notify_all();
+  for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
+    const InProcessControl::Rank& other = control_->ranks[r];
+    if (&other == &me()) continue;
+    if (other.failure) other.failure->set_departed({rank_, me().calls.operations});
+    if (me().failure && me().failure->failed()) continue;
+    (void)guarded([&] {
+      control_->mutex.assert_held();
+      return tell_mismatch(compared_with(static_cast<int>(r))), Status();
+    });
+  }
+}
+
+// Of two ranks, this one having parted.
+Status InProcessTree::compared_with(int peer) {
+  const InProcessControl::Rank& other = control_->ranks[static_cast<std::size_t>(peer)];
+  if (other.parted) return difference(rank_, me().calls, peer, other.calls);
+  return other.witness.calls ? contradiction(rank_, me().calls, peer, other.witness.calls()) : Status();
+}
+
+// Ranks of one process cannot be silent: what they are at is there to see.
+void InProcessTree::ask(Question question) {
+  const MutexLock lock(control_->mutex);
+  Answer answer{std::move(question), {}};
+  for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
+    const InProcessControl::Rank& rank = control_->ranks[r];
+    if (rank.parted) continue;
+    const Whereabouts at = rank.witness.where ? rank.witness.where() : Whereabouts{};
+    if (is_before(at.sequence, answer.question.sequence)) {
+      answer.absent.push_back({static_cast<int>(r), false, at.sequence, at.inside});
+    }
+  }
+  for (const InProcessControl::Rank& rank : control_->ranks) {
+    if (rank.witness.answered) rank.witness.answered(answer);
+  }
+}
+
+void InProcessTree::report_refusal(const Refusal& refusal, std::int64_t /*wait_ms*/) {
+  const MutexLock lock(control_->mutex);
+  if (me().left || !me().failure) return;
+  Refusal& own = me().refusal;
+  if (!is_before(own.serial, refusal.serial)) return;
+  own = refusal;
+  own.rank = rank_;
+  for (InProcessControl::Rank& rank : control_->ranks) {
+    if (&rank != &me() && rank.witness.refused) rank.witness.refused(own);
+  }
+}
+
+void InProcessTree::tell_failure(const Status& status, bool suppressed) {
+  if (suppressed || !control_->failure.is_ok()) return;
+  control_->failure = status;
+  for (InProcessControl::Rank& rank : control_->ranks) {
+    if (&rank != &me() && rank.failure) rank.failure->fail(status);
+  }
+  control_->changed.notify_all();
+}
+
+void InProcessTree::leave() {
+  const MutexLock lock(control_->mutex);
+  if (me().left) return;
+  part();
+  me().witness = {};
+  me().left = true;
+  end_children();
+}
+
+}  // namespace
+
+Result<std::vector<Job>> make_in_process_jobs(int ranks) {
+  if (ranks < 1 || ranks > kMaxRanks) return Status::invalid_argument("a job has 1 to 1048576 ranks");
+  Secret secret{};
+  if (Status s = net::random_bytes(secret.data(), secret.size()); !s.is_ok()) return s;
+  const auto control = std::make_shared<InProcessControl>(ranks);
+  std::vector<Job> jobs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Job job;
+    job.rank = rank;
+    job.ranks = ranks;
+    job.secret = secret;
+    if (ranks > 1) job.tree = std::make_unique<InProcessTree>(rank, control);
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+}  // namespace tutti::internal

@@ -1,0 +1,23 @@
+// One rank's part of a job.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/descriptors.h"
+#include "control/control_tree.h"
+#include "join/unique_id.h"
+
+namespace tutti::internal {
+
+struct Job {
+  int rank = 0;
+  int ranks = 1;
+  Secret secret{};
+  std::string transports;             // rank 0's TUTTI_TRANSPORTS, which hold for all
+  std::string address;                // of this host, with some port, by which the others probably reach it best
+  std::unique_ptr<ControlTree> tree;  // null only for ranks == 1
+  DescriptorReservation descriptors;  // empty for ranks that are threads of one process
+};
+
+}  // namespace tutti::internal

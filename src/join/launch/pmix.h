@@ -1,0 +1,19 @@
+// How rank 0 hands the unique id to the ranks that a launcher started: PMIx's key-value store.
+//
+// Threads: as detect_job().
+#pragma once
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/status.h"
+#include "join/launch/environment.h"
+
+namespace tutti::internal {
+
+// PMIx (Open MPI's mpirun and prte, Slurm's --mpi=pmix), through libpmix opened at run time. Collective
+// over the launched processes. A PMIx that the application or its MPI has initialised is shared: PMIx
+// counts its users, and tutti stays one until the process exits. kInvalidUsage if tutti was built without PMIx or the
+// library cannot be opened.
+Result<LaunchedJob> exchange_over_pmix(const Settings& settings, Deadline deadline);
+
+}  // namespace tutti::internal

@@ -1,0 +1,58 @@
+#include "join/process_rank.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/first_use.h"
+#include "base/fork.h"
+#include "base/mutex.h"
+
+namespace tutti::internal {
+namespace {
+
+struct Registry {
+  ForkMutex mutex;
+  std::multimap<Secret, const ProcessRank*> ranks TUTTI_GUARDED_BY(mutex);
+};
+
+// Lives as long as the process: ranks may be destroyed by destructors of static objects.
+Registry& registry() {
+  static constinit FirstUse<Registry, Surplus::kKept> made;
+  return made.get();
+}
+// A child that is forked while another thread makes it could not.
+[[maybe_unused]] const Registry& made_at_load = registry();
+
+}  // namespace
+
+void ProcessRank::enter(const Secret& job) {
+  Registry& all = registry();
+  const MutexLock lock(all.mutex);
+  all.ranks.emplace(job, this);
+  job_ = job;
+  entered_ = true;
+}
+
+bool ProcessRank::others_may_come() const {
+  Registry& all = registry();
+  const MutexLock lock(all.mutex);
+  const auto [begin, end] = all.ranks.equal_range(job_);
+  const auto here = std::this_thread::get_id();
+  const auto ours = [&](const ProcessRank& rank) { return rank.thread_.load(std::memory_order_relaxed) == here; };
+  const bool alone = std::all_of(begin, end, [&](const auto& entry) { return entry.second == this; });
+  return alone || (ours(*this) && std::none_of(begin, end, [&](const auto& entry) {
+                     return entry.second != this && ours(*entry.second);
+                   }));
+}
+
+void ProcessRank::leave() {
+  if (!entered_) return;
+  entered_ = false;
+  Registry& all = registry();
+  const MutexLock lock(all.mutex);
+  const auto [begin, end] = all.ranks.equal_range(job_);
+  const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second == this; });
+  if (found != end) all.ranks.erase(found);
+}
+
+}  // namespace tutti::internal

@@ -1,0 +1,454 @@
+#include "join/root_service.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <list>
+#include <map>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/descriptors.h"
+#include "base/fork.h"
+#include "base/lasting_thread.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/rank_list.h"
+#include "control/control_tree.h"
+#include "join/root_search.h"
+#include "net/acceptor.h"
+#include "net/auth.h"
+#include "net/frame.h"
+#include "net/socket.h"
+
+namespace tutti::internal {
+namespace {
+
+constexpr std::size_t kMaxRegistrationBytes = 64 << 10;
+constexpr std::int64_t kAnswerMs = 5'000;  // beyond the last rank's patience, so that no rank takes the end for a death
+// Only the init timeout judges a machine that is silent while the ranks join.
+constexpr std::int64_t kAskMs = 60'000;
+constexpr std::size_t kSpareDescriptors = 64;
+constexpr std::size_t kNonceBytes = 16;
+
+// What is wrong with a rank whose library is another one than that of this process.
+std::string other_version(const Registration& rank) {
+  return fmt::format(
+      "{} has loaded {}, and the process of the job's root service (rank 0, or the maker of the unique id; host {}, "
+      "pid "
+      "{}) {}: all ranks must load the same library (see LD_LIBRARY_PATH, and the images of containers)",
+      rank.who(), rank.library(), host_name(), ::getpid(), Registration().library());
+}
+
+// A service of this process, for its ranks.
+class Running {
+ public:
+  explicit Running(const Secret& secret) : secret_(secret) {}
+  [[nodiscard]] bool serves(const Secret& secret) const { return owner_ == ::getpid() && secret_ == secret; }
+  [[nodiscard]] bool ended() const { return ended_; }
+  void end() { ended_ = true; }
+  void fail(Status why) {
+    const MutexLock lock(mutex_);
+    if (failure_.is_ok()) failure_ = std::move(why);
+  }
+  [[nodiscard]] Status failure() const {
+    const MutexLock lock(mutex_);
+    return failure_;
+  }
+
+ private:
+  const Secret secret_;
+  const pid_t owner_ = ::getpid();  // a forked child has none of its parent's services
+  std::atomic<bool> ended_{false};
+  mutable Mutex mutex_;
+  Status failure_ TUTTI_GUARDED_BY(mutex_);
+};
+
+class RootService {
+ public:
+  RootService(UniqueFd listener, std::shared_ptr<Running> running, const Secret& secret, Deadline deadline,
+              std::int64_t after_failure_ms, std::int64_t notice_ms)
+      : running_(std::move(running)),
+        acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1}),
+        deadline_(deadline),
+        after_failure_ms_(after_failure_ms),
+        notice_ms_(notice_ms) {
+    acceptor_.add_listener(std::move(listener), false);
+  }
+  // Until all are served, or stop_fd is readable.
+  Status run(int stop_fd);
+
+ private:
+  struct Client {
+    explicit Client(net::Authenticated connection)
+        : rank(connection.peer.rank), socket(std::move(connection.socket)), reader(kMaxRegistrationBytes) {
+      net::watch_silence(socket.get(), kAskMs);
+    }
+    int rank;
+    UniqueFd socket;
+    net::FrameReader reader;
+    net::FrameWriter writer;
+    std::size_t entry = 0;
+    bool polled = false;
+    bool registered = false;
+    bool done = false;  // it has said its last word
+    bool told_failure = false;
+  };
+  [[nodiscard]] bool finished() const;
+  void prepare(net::PollSet* set);
+  bool serve(Client* client);
+  void enroll(Client* client, Registration registration);
+  void hear(Client* client, const std::string& report);
+  void lost(const Client& client);
+  void fail(Status why);
+  void place_everyone();
+  void order_addresses();
+  static void answer(Client* client, const Placement& placement);
+  [[nodiscard]] std::vector<int> missing() const;
+  [[nodiscard]] bool may_tell() const { return notice_ms_ > 0 && ranks_ > 0 && failure_.is_ok(); }
+  void tell_a_person();
+
+  const std::shared_ptr<Running> running_;
+  net::Acceptor acceptor_;
+  Deadline deadline_;
+  const std::int64_t after_failure_ms_;
+  const std::int64_t notice_ms_;
+  std::int64_t begin_ns_ = 0;  // the first rank has come
+  Deadline next_notice_ = Deadline::after_ms(0);
+  Deadline last_patience_ = Deadline::after_ms(0);
+  std::list<Client> clients_;
+  std::map<int, Registration> registrations_;
+  Status failure_;
+  DescriptorReservation descriptors_;  // the ranks' connections stay open until all have come
+  int ranks_ = 0;                      // as the first one said
+  bool placed_ = false;
+};
+
+Status RootService::run(int stop_fd) {
+  net::PollSet set;
+  while (!finished()) {
+    prepare(&set);
+    const std::size_t stop = set.add(stop_fd, POLLIN);
+    if (Status s = set.wait(); !s.is_ok()) return s;
+    if (set.ready(stop) != 0) return {};
+    acceptor_.process(set);
+    // A rank that fails tells why before its connection closes, and the others fail of that: so whoever has something
+    // to say goes before whoever is gone.
+    std::vector<std::list<Client>::iterator> closed;
+    for (auto client = clients_.begin(); client != clients_.end(); ++client) {
+      const bool ready = client->polled && set.ready(client->entry) != 0;
+      if (ready && !serve(&*client)) closed.push_back(client);
+    }
+    for (const auto client : closed) {
+      lost(*client);
+      clients_.erase(client);
+    }
+    for (net::Authenticated& connection : acceptor_.take()) {
+      clients_.emplace_back(std::move(connection));
+    }
+    if (!placed_ && failure_.is_ok() && !acceptor_.shortage().is_ok()) {
+      const Status why = acceptor_.shortage().with_code(Code::kRemoteError);
+      running_->fail(acceptor_.shortage());
+      fail(why.with_context(kRootService));
+    }
+    if (!placed_ && failure_.is_ok() && deadline_.passed()) {
+      const std::vector<int> absent = missing();
+      const bool one = absent.size() == 1;
+      fail(Status::timeout(fmt::format(
+          "timed out while waiting for all ranks to join: {} of {} {} not joined. Check that {}, can reach this host, "
+          "and {} this job's address or unique id (of one tuttiGetUniqueId, which one rank calls). See {}",
+          list_ranks(absent), ranks_, one ? "has" : "have", one ? "its process runs" : "their processes run",
+          one ? "has" : "have", one ? "its log" : "their logs")));
+    }
+    if (may_tell() && next_notice_.passed()) tell_a_person();
+  }
+  return {};
+}
+
+// Before all are placed: who has not come. Then: whose part of the tree does not stand.
+std::vector<int> RootService::missing() const {
+  std::vector<int> missing;
+  for (int rank = 0; rank < ranks_ && !placed_; ++rank) {
+    if (!registrations_.contains(rank)) missing.push_back(rank);
+  }
+  for (const Client& client : clients_) {
+    if (placed_ && client.registered) missing.push_back(client.rank);
+  }
+  std::sort(missing.begin(), missing.end());
+  return missing;
+}
+
+void RootService::tell_a_person() {
+  constexpr std::int64_t kAgainMs = 60'000;  // often enough for a person who looks, and no flood in a log
+  next_notice_ = Deadline::after_ms(kAgainMs);
+  const std::vector<int> ranks = missing();
+  if (ranks.empty()) return;
+  const std::int64_t ms = (now_ns() - begin_ns_) / 1'000'000;
+  const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);
+  log::warn(fmt::format("tuttiCommInitRank has waited {} for {} of {}{}", waited, list_ranks(ranks), ranks_,
+                        placed_ ? " to connect to the other ranks" : " to join"));
+}
+
+// Success: everybody's part of the tree stands. Failure: everybody has heard, or the time for latecomers is over.
+bool RootService::finished() const {
+  if (deadline_.passed()) return placed_ || !failure_.is_ok() || ranks_ == 0;
+  if (!failure_.is_ok()) {
+    const bool all_sent =
+        std::all_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.writer.empty(); });
+    return all_sent && ranks_ > 0 && static_cast<int>(registrations_.size()) >= ranks_;
+  }
+  return placed_ && std::none_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.registered; });
+}
+
+void RootService::prepare(net::PollSet* set) {
+  set->clear(60'000);
+  set->wake_at(deadline_);
+  if (may_tell()) set->wake_at(next_notice_);
+  acceptor_.prepare(set);
+  for (Client& client : clients_) {
+    client.polled = true;
+    client.entry = set->add(client.socket.get(), client.writer.empty() ? POLLIN : POLLOUT);
+  }
+}
+
+// False when the client is to be dropped.
+bool RootService::serve(Client* client) {
+  if (!client->writer.empty()) return client->writer.flush(client->socket.get()).is_ok();
+  Result<net::FrameReader::Progress> progress = client->reader.read(client->socket.get());
+  if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) return false;
+  if (*progress == net::FrameReader::Progress::kBlocked) return true;
+  const std::string frame = client->reader.take();
+  if (client->registered) {
+    hear(client, frame);
+    return client->registered;
+  }
+  Result<Registration> registration = Registration::parse(frame);
+  if (!registration.is_ok() || registration->rank != client->rank) return false;
+  enroll(client, std::move(registration).value());
+  return true;
+}
+
+// The last word of a rank: after it the end of the connection means nothing.
+void RootService::hear(Client* client, const std::string& report) {
+  Result<Report> heard = Report::parse(report);
+  if (!heard.is_ok()) return;
+  client->registered = false;
+  client->done = true;
+  if (heard->status.is_ok() || !failure_.is_ok()) return;
+  fail(Status(heard->status.code(), fmt::format("rank {}: {}", client->rank, heard->status.message())));
+}
+
+// Whoever has got as far as to prove that it is of this job is missed, also if it has said nothing yet.
+void RootService::lost(const Client& client) {
+  if (client.done || !failure_.is_ok()) return;
+  if (!client.registered) {
+    return fail(Status::remote(list_ranks({client.rank}) + " left or died before it had said where it runs"));
+  }
+  fail(Status::remote(registrations_[client.rank].who() + " left or died while " +
+                      (placed_ ? "the ranks were being connected" : "the other ranks were joining")));
+}
+
+void RootService::enroll(Client* client, Registration registration) {
+  client->registered = true;
+  const auto known = registrations_.find(client->rank);
+  if (!failure_.is_ok()) {
+    if (ranks_ == 0) ranks_ = registration.ranks;
+    registrations_.emplace(client->rank, std::move(registration));
+    Placement refusal;
+    refusal.status = failure_;
+    client->told_failure = true;
+    return answer(client, refusal);
+  }
+  if (known != registrations_.end()) {
+    return fail(Status::invalid_usage(fmt::format(
+        "two processes joined as the same rank: {} and {}. Pass a different rank to each tuttiCommInitRank; where the "
+        "environment says the rank, check TUTTI_RANK or what the launcher sets",
+        known->second.who(), registration.who())));
+  }
+  if (ranks_ == 0) {
+    ranks_ = registration.ranks;
+    begin_ns_ = now_ns();
+    next_notice_ = Deadline::after_ms(notice_ms_);
+    descriptors_ = DescriptorReservation(descriptors_of_root(ranks_));
+  }
+  const std::string who = registration.who();
+  const int ranks = registration.ranks;
+  // The answer must leave before the first of those who wait gives up.
+  const std::int64_t patience_ms = registration.patience_ms - std::min<std::int64_t>(500, registration.patience_ms / 8);
+  const Deadline gives_up = Deadline::after_ms(patience_ms);
+  if (gives_up.at_ns() < deadline_.at_ns()) deadline_ = gives_up;
+  const Deadline stays = Deadline::after_ms(registration.patience_ms);
+  if (stays.at_ns() > last_patience_.at_ns()) last_patience_ = stays;
+  const std::string trouble = registration.trouble;
+  const std::string difference = registration.same_version() ? "" : other_version(registration);
+  registrations_.emplace(client->rank, std::move(registration));
+  if (!difference.empty()) return fail(Status::invalid_usage(difference));
+  if (!trouble.empty()) {
+    client->registered = false;  // it knows
+    client->done = true;
+    return fail(Status::remote(who + ": " + trouble));
+  }
+  if (ranks != ranks_) {
+    const Registration& other = registrations_.begin()->second;
+    const Registration& first = other.ranks == ranks_ ? other : registrations_.rbegin()->second;
+    return fail(Status::invalid_usage(
+        fmt::format("{} joined a job of {} ranks, but {} one of {}: the number of ranks must be the same on all", who,
+                    ranks, first.ranks == ranks_ ? first.who() : "another", ranks_)));
+  }
+  if (client->rank < 0 || client->rank >= ranks_) {
+    return fail(Status::invalid_usage(fmt::format("{} is outside of the job's {} ranks", who, ranks_)));
+  }
+  if (static_cast<int>(registrations_.size()) == ranks_) place_everyone();
+}
+
+void RootService::fail(Status why) {
+  failure_ = std::move(why);
+  deadline_ = Deadline::after_ms(after_failure_ms_);
+  Placement refusal;
+  refusal.status = failure_;
+  // Rank 0 last: this service usually lives in its process, which may end when it hears.
+  for (const bool rank0 : {false, true}) {
+    for (Client& client : clients_) {
+      if ((client.rank == 0) != rank0 || !client.registered) continue;
+      if (!std::exchange(client.told_failure, true)) answer(&client, refusal);
+    }
+  }
+}
+
+// A rank of this host may have reached the root by an address that nobody else can reach. Others reach such a rank by
+// the address by which they have reached the root.
+void RootService::order_addresses() {
+  std::vector<net::Address> outside;
+  std::vector<int> here;
+  for (const Client& client : clients_) {
+    if (!client.registered) continue;
+    auto own = net::local_address(client.socket.get());
+    auto peer = net::peer_address(client.socket.get());
+    if (!own.is_ok() || !peer.is_ok()) continue;
+    if (own->with_port(0) == peer->with_port(0)) {
+      here.push_back(client.rank);
+    } else if (std::find(outside.begin(), outside.end(), *own) == outside.end()) {
+      outside.push_back(*own);
+    }
+  }
+  for (const int rank : here) {
+    std::vector<net::Address> addresses;
+    std::vector<std::string>& texts = registrations_[rank].addresses;
+    for (const std::string& text : texts) {
+      if (auto address = net::parse_address(text); address.is_ok()) addresses.push_back(*address);
+    }
+    if (addresses.size() != texts.size()) continue;
+    for (auto each = outside.rbegin(); each != outside.rend(); ++each) net::put_first(&addresses, *each);
+    texts.clear();
+    for (const net::Address& address : addresses) texts.push_back(address.text());
+  }
+}
+
+void RootService::place_everyone() {
+  acceptor_.close_listeners();
+  order_addresses();
+  std::string nonce(kNonceBytes, '\0');
+  if (Status s = net::random_bytes(nonce.data(), nonce.size()); !s.is_ok()) return fail(as_told_to_peers(s));
+  std::string root_who;
+  const Result<std::array<std::uint8_t, 16>> own = process_token();
+  for (const auto& [rank, registration] : registrations_) {
+    if (own.is_ok() && root_who.empty() && registration.process == own.value()) root_who = registration.who();
+  }
+  for (Client& client : clients_) {
+    if (!client.registered) continue;
+    Placement placement;
+    placement.root_who = root_who;
+    placement.nonce = nonce;
+    placement.transports = registrations_[0].transports;
+    placement.addresses = registrations_[client.rank].addresses;
+    if (client.rank > 0) {
+      const Registration& parent = registrations_[tree_parent(client.rank)];
+      placement.parent_addresses = parent.addresses;
+      placement.parent = {parent.host, parent.pid};
+    }
+    for (const int child : tree_children(client.rank, ranks_)) {
+      placement.children.push_back({registrations_[child].host, registrations_[child].pid});
+    }
+    answer(&client, placement);
+  }
+  placed_ = true;
+  deadline_ = Deadline::after_ms(last_patience_.left_ms(INT_MAX) + kAnswerMs);
+}
+
+void RootService::answer(Client* client, const Placement& placement) {
+  client->writer.queue(placement.serialize());
+  // What does not leave now leaves from the loop, and a broken connection is noticed there.
+  if (Status s = client->writer.flush(client->socket.get()); !s.is_ok()) log::debug("root service: " + s.message());
+}
+
+struct Services {
+  ForkMutex mutex;
+  std::vector<std::shared_ptr<Running>> list TUTTI_GUARDED_BY(mutex);
+};
+
+// Of this process. Never destroyed, made when the library is loaded.
+Services& services = *new Services;
+
+// The last one of that secret; null: there is none.
+std::shared_ptr<const Running> find_service(const Secret& secret) {
+  const MutexLock lock(services.mutex);
+  const auto found = std::find_if(services.list.rbegin(), services.list.rend(),
+                                  [&](const auto& running) { return running->serves(secret); });
+  return found == services.list.rend() ? nullptr : *found;
+}
+
+}  // namespace
+
+std::size_t descriptors_of_root(int ranks) {
+  return static_cast<std::size_t>(ranks) + kSpareDescriptors;
+}
+
+Result<Secret> session_secret(const Secret& root_secret, const std::string& nonce) {
+  return net::hmac_sha256(root_secret.data(), root_secret.size(), "tutti session, version 1:" + nonce);
+}
+
+Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
+                          std::int64_t notice_ms) {
+  auto running = std::make_shared<Running>(secret);
+  auto service =
+      std::make_shared<RootService>(std::move(listener), running, secret, deadline, after_failure_ms, notice_ms);
+  {
+    const MutexLock lock(services.mutex);
+    std::erase_if(services.list, [](const auto& other) { return other->ended(); });
+    services.list.push_back(running);
+  }
+  Status started = start_lasting_thread([service, running](int stop_fd) {
+    if (Status s = guarded([&] { return service->run(stop_fd); }); !s.is_ok()) {
+      running->fail(s);
+      static_cast<void>(
+          guarded([&] { return log::warn("the job's root service has ended: " + s.message()), Status(); }));
+    }
+    running->end();
+  });
+  if (!started.is_ok()) running->end();
+  return started;
+}
+
+bool runs_root_service(const Secret& secret) {
+  const auto found = find_service(secret);
+  return found != nullptr && !found->ended();
+}
+
+Status root_service_failure(const Secret& secret) {
+  const auto found = find_service(secret);
+  return found != nullptr ? found->failure() : Status();
+}
+
+void await_root_service(const Secret& secret, std::int64_t longest_ms) {
+  constexpr std::chrono::milliseconds kLook(2);
+  const auto found = find_service(secret);
+  const Deadline deadline = Deadline::after_ms(longest_ms);
+  while (found != nullptr && !found->ended() && !deadline.passed()) std::this_thread::sleep_for(kLook);
+}
+
+}  // namespace tutti::internal

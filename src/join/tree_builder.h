@@ -1,0 +1,32 @@
+// One rank's part of the control tree: connections to its parent and its children.
+//
+// Threads: the one that joins.
+#pragma once
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "join/job.h"
+#include "join/root_service.h"
+
+namespace tutti::internal {
+
+inline constexpr std::size_t kMaxPlacementBytes = 64 << 10;
+
+// A rank that joins.
+struct Member {
+  int rank;
+  int ranks;
+  const Settings& settings;
+  Deadline deadline;
+};
+
+// Makes job->tree (nothing for a single rank), or tells those that it has met, and the root, why it has not.
+// `listener`: where the children connect, and later ranks that have lost their parents; `registration` says at which
+// addresses. `root`: the connection over which the placement has come; it is kept until
+// this rank's part stands.
+Status connect_tree(const Member& member, const Secret& secret, const Registration& registration,
+                    const Placement& placement, UniqueFd listener, UniqueFd root, Job* job);
+
+}  // namespace tutti::internal

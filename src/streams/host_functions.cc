@@ -1,0 +1,153 @@
+#include "streams/host_functions.h"
+
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/first_use.h"
+#include "base/float_mode.h"
+
+namespace tutti::internal {
+namespace {
+
+// So long the end of the process waits for the function that is running.
+constexpr std::int64_t kExitMs = 1000;
+
+thread_local bool in_function = false;
+
+}  // namespace
+
+class HostFunctions::Item final : public Continuation {
+ public:
+  Item(Function function, void* data) : function_(function), data_(data) {}
+  [[nodiscard]] const std::shared_ptr<Completion>& completion() const { return completion_; }
+  [[nodiscard]] Status call() const {
+    const InFloatMode of_caller(mode_);
+    in_function = true;
+    Status status = guarded([&] { return function_(data_), Status(); });
+    in_function = false;
+    return status.with_context("host function");
+  }
+  void run(std::unique_ptr<Continuation> self) noexcept override {
+    static_cast<void>(self.release());
+    instance().add_ready(std::unique_ptr<Item>(this));
+  }
+
+ private:
+  const Function function_;
+  void* const data_;
+  const FloatMode mode_ = FloatMode::current();  // of the thread that has launched it
+  const std::shared_ptr<Completion> completion_ = std::make_shared<Completion>();
+};
+
+HostFunctions& HostFunctions::instance() {
+  // Never destroyed: user code may launch functions during static destruction.
+  static constinit FirstUse<HostFunctions, Surplus::kKept> only;
+  return only.get([] { return HostFunctions(); });
+}
+
+// Not when it is first used, as another thread may fork just then.
+[[maybe_unused]] static const HostFunctions& made_at_load = HostFunctions::instance();
+
+bool HostFunctions::runs_here() {
+  return in_function;
+}
+
+Status HostFunctions::launch(Stream& stream, Function function, void* data) {
+  auto item = std::make_unique<Item>(function, data);
+  {
+    const MutexLock lock(mutex_);
+    if (ended_) return {Code::kSystemError, "this process is exiting"};
+    if (!thread_.running()) {
+      // Later than what the thread is built on, and so called earlier.
+      if (!ends_at_exit_ && std::atexit([] { instance().end(); }) != 0) return Status::out_of_memory();
+      ends_at_exit_ = true;
+      if (Status s = thread_.start([this] { run(); }, kWorkStackBytes); !s.is_ok()) return s;
+    }
+  }
+  std::shared_ptr<Completion> before = stream.append(item->completion());
+  // From here on nothing can fail.
+  if (before == nullptr) {
+    add_ready(std::move(item));
+  } else {
+    Completion::then(*before, std::move(item));
+  }
+  return {};
+}
+
+void HostFunctions::add_ready(std::unique_ptr<Item> item) noexcept {
+  const MutexLock lock(mutex_);
+  Continuation* const newest = item.get();
+  (ready_ == nullptr ? ready_ : newest_->next) = std::move(item);
+  newest_ = newest;
+  changed_.notify_all();
+  // A loop in one thread: dropping one makes the next one of its stream ready.
+  if (ended_ && !dropping_) drop_ready();
+}
+
+std::unique_ptr<HostFunctions::Item> HostFunctions::take_ready() {
+  std::unique_ptr<Item> item(static_cast<Item*>(ready_.release()));
+  ready_ = std::move(item->next);
+  return item;
+}
+
+void HostFunctions::run() {
+  MutexLock lock(mutex_);
+  for (;;) {
+    while (!ended_ && ready_ == nullptr) changed_.wait(mutex_);
+    if (ended_) break;
+    const std::unique_ptr<Item> item = take_ready();
+    const unsigned forks = forks_;
+    lock.unlock();
+    Status result = item->call();
+    lock.lock();
+    // A child that was forked in the function: there this is no thread of the library's, and ends.
+    if (forks != forks_) return;
+    lock.unlock();
+    item->completion()->complete(std::move(result));
+    lock.lock();
+  }
+  over_ = true;
+  changed_.notify_all();
+}
+
+// Whoever waits for them must not wait for ever.
+void HostFunctions::drop_ready() noexcept {
+  dropping_ = true;
+  while (ready_ != nullptr) {
+    const std::unique_ptr<Item> item = take_ready();
+    mutex_.unlock();
+    Status exits =
+        guarded([] { return Status(Code::kSystemError, "host function: not run, this process is exiting"); });
+    item->completion()->complete(std::move(exits));
+    mutex_.lock();
+  }
+  dropping_ = false;
+}
+
+void HostFunctions::end() noexcept {
+  const MutexLock lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
+  if (!dropping_) drop_ready();
+  // A function may exit itself, or wait for what this thread will not do any more.
+  const Deadline deadline = Deadline::after_ms(kExitMs);
+  while (thread_.running() && !over_ && !in_function && changed_.wait_until(mutex_, deadline)) {
+  }
+  // The thread has given up the lock for good.
+  over_ ? thread_.join() : thread_.forget();
+}
+
+// What has been launched is the parent's.
+void HostFunctions::after_fork_in_child() {
+  in_function = false;
+  static_cast<void>(ready_.release());
+  thread_.forget();
+  over_ = dropping_ = false;
+  ++forks_;
+  new (&changed_) ConditionVariable;  // threads that are not here may have waited
+  mutex_.unlock();                    // which this thread has locked
+}
+
+}  // namespace tutti::internal

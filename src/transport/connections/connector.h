@@ -1,0 +1,91 @@
+// Opens authenticated connections between this rank and its peers, on demand, both ways through the
+// same call: ranks that are to share a link both call connect() for each other (a schedule in which i
+// sends to j is one in which j receives from i). The rank that has the higher number in the communicator that joined
+// dials, the other accepts.
+//
+// The dialler decides the kind: a Unix socket if the ranks are to meet by one and it can be reached, else TCP, all
+// streams at once. The acceptor takes what comes.
+//
+// Each communicator has a connector; those of one rank that come from each other by splits share their listeners
+// (listeners.h). In claims a rank has its number in the communicator that joined, whatever its number in this one.
+//
+// Threads: listen(), set_peers() and watch_stalls() by the thread that joins; then connect() and split() by the one
+// thread that runs the communicator's operations. Several connectors may be in connect() at the same time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/failure.h"
+#include "base/stall.h"
+#include "base/unique_fd.h"
+#include "join/peer_info.h"
+#include "join/unique_id.h"
+
+namespace tutti::internal {
+
+enum class ChannelKind : std::uint8_t { kUnix, kTcp };
+
+// How two ranks are to be connected.
+struct Meeting {
+  ChannelKind kind = ChannelKind::kTcp;
+  int streams = 0;  // of TCP; 0: as the settings say
+  // Of Unix sockets: ranks of other network namespaces must reach them, too. Abstract ones end at the namespace; paths
+  // do not.
+  bool across_namespaces = false;
+};
+
+// An authenticated connection to a peer. The sockets are non-blocking.
+struct Channel {
+  ChannelKind kind = ChannelKind::kTcp;
+  int peer = -1;
+  bool dialled = false;           // by this side
+  std::int64_t silence_ms = 0;    // of TCP: the limit of net::is_silent()
+  std::vector<UniqueFd> sockets;  // one Unix socket, or the TCP streams in the same order on both sides
+};
+
+class Connector {
+ public:
+  // Listens: abstract Unix socket and/or TCP as `allow_unix`, `allow_tcp` say, on addresses and
+  // ports as the settings say. Fills the address fields of *info; `best` is told first, as Job::address. Of the
+  // communicator 0.
+  static Result<std::unique_ptr<Connector>> listen(const Settings& settings, bool allow_unix, bool allow_tcp, int rank,
+                                                   const Secret& secret, const std::string& best, PeerInfo* info);
+  virtual ~Connector() = default;
+  // For peers of this machine in other network namespaces, to which abstract names do not lead. Each rank listens on a
+  // Unix socket by path, too (fills info->unix_path); opens the paths of those that it will dial, by their PeerInfo;
+  // and removes its own when all have. What a rank could not open it reaches over TCP.
+  virtual Status listen_on_path(PeerInfo* info) = 0;
+  virtual void open_paths(const std::vector<PeerInfo>& peers) = 0;
+  virtual void remove_path() = 0;
+  // The address book, before the first connect(), and how this rank is to be connected with each, by rank.
+  using Book = std::shared_ptr<const std::vector<PeerInfo>>;
+  virtual void set_peers(Book peers, std::vector<Meeting> meetings) = 0;
+  // Told while connect() waits. Outlives the connector.
+  virtual void watch_stalls(StallWatch* watch) = 0;
+
+  // That of the new communicator `communicator`, another number than those of all others of the job. `members`: the
+  // rank here of each of its ranks, this one among them. From here on connections for it are kept. Outlives this one.
+  [[nodiscard]] virtual std::unique_ptr<Connector> split(std::uint64_t communicator, const std::vector<int>& members,
+                                                         const Settings& settings) const = 0;
+
+  // Connects to all of `peers` (none of which may have been connected before), working on all of them
+  // at once. Fails with kTimeout naming the missing ranks, or as soon as `failure` has failed.
+  virtual Result<std::vector<Channel>> connect(const std::vector<int>& peers, const FailureState& failure,
+                                               Deadline deadline) = 0;
+
+  // The same for connections that all communicators of a family use: both ranks call it, for whichever communicator.
+  // Each is handed to `take` as soon as it is there, since others may wait for it. Several threads may be in it, on
+  // behalf of several communicators, for different peers.
+  using Take = std::function<Status(Channel)>;
+  virtual Status connect_shared(const std::vector<int>& peers, const Take& take, const FailureState& failure,
+                                Deadline deadline) const = 0;
+  // The peer's number in the communicator that joined, and this communicator's.
+  [[nodiscard]] virtual int job_rank(int peer) const = 0;
+  [[nodiscard]] virtual std::uint64_t communicator() const = 0;
+};
+
+}  // namespace tutti::internal

@@ -1,0 +1,34 @@
+// Who waits for connections of other ranks, and may wait in vain, as one of them has left.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/failure.h"
+#include "base/status.h"
+#include "join/peer_info.h"
+
+namespace tutti::internal {
+
+class Departures {
+ public:
+  // `book`: by rank. Both outlive this.
+  Departures(const std::vector<PeerInfo>& book, const FailureState& failure) : book_(book), failure_(failure) {}
+  // kRemoteError if one of these ranks left a while ago, and has not come since: it may have connected before it left,
+  // and its leave notice overtake what proves that.
+  Status look(const std::vector<int>& waited_for);
+  // The deadline, or when look() will say so, if that is sooner.
+  [[nodiscard]] Deadline or_sooner(Deadline deadline) const {
+    return grace_ && grace_->at_ns() < deadline.at_ns() ? *grace_ : deadline;
+  }
+
+ private:
+  const std::vector<PeerInfo>& book_;
+  const FailureState& failure_;
+  std::optional<Deadline> grace_;
+};
+
+}  // namespace tutti::internal

@@ -1,0 +1,223 @@
+#include "transport/connections/listeners.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/log.h"
+#include "net/address.h"
+#include "net/auth.h"
+#include "net/socket.h"
+
+namespace tutti::internal {
+namespace {
+
+// Connections of one rank that all communicators use, while nobody has taken them: one, which has one stream, and what
+// an attempt before it has left.
+constexpr std::size_t kMostShared = 2;
+// Between two looks of a thread for which there was no descriptor to wake it by.
+constexpr int kBlindMs = 5;
+constexpr const char* kUsualFolder = "/tmp";
+
+// By which another name of the file, or none, does not matter.
+std::string path_of(const UniqueFd& fd) {
+  return fmt::format("/proc/self/fd/{}", fd.get());
+}
+
+// By way of the folder's descriptor, as an address has room for 107 bytes alone.
+Result<UniqueFd> listen_in(const std::string& folder, const std::string& name) {
+  const UniqueFd fd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return Status::system("opening the folder", errno);
+  const std::string path = path_of(fd) + "/" + name;
+  Result<net::Address> address = net::Address::unix_path(path);
+  if (!address.is_ok()) return address.status();
+  Result<UniqueFd> listener = net::listen_unix(*address);
+  if (!listener.is_ok()) ::unlink(path.c_str());
+  return listener;
+}
+
+void ring(int bell) {
+  const std::uint64_t one = 1;
+  if (bell < 0) return;
+  [[maybe_unused]] const ssize_t written = ::write(bell, &one, sizeof one);
+}
+
+}  // namespace
+
+Listeners::Listeners(const Secret& secret, int rank)
+    : owner_(::getpid()), acceptor_(secret, net::Claim{net::Purpose::kLink, rank, 0, 1}) {}
+
+Listeners::~Listeners() {
+  remove_path();
+}
+
+void Listeners::remove_path() {
+  if (!path_.empty() && owner_ == ::getpid()) ::unlink(path_.c_str());
+  path_.clear();
+}
+
+Status Listeners::open(const Settings& settings, bool allow_unix, bool allow_tcp, const std::string& best,
+                       PeerInfo* info) {
+  if (allow_unix) {
+    if (Status s = open_unix(info); !s.is_ok()) return s;
+  }
+  return allow_tcp ? open_tcp(settings, best, info) : Status();
+}
+
+Status Listeners::open_unix(PeerInfo* info) {
+  Result<std::string> name = random_socket_name();
+  if (!name.is_ok()) return name.status();
+  Result<UniqueFd> listener = net::listen_unix(net::Address::unix_abstract(*name));
+  if (!listener.is_ok()) return listener.status();
+  acceptor_.add_listener(std::move(listener).value(), true);
+  info->unix_address = *name;
+  return {};
+}
+
+Status Listeners::open_tcp(const Settings& settings, const std::string& best, PeerInfo* info) {
+  Result<UniqueFd> listener = net::listen_tcp(settings.port_low, settings.port_high);
+  if (!listener.is_ok()) return listener.status();
+  Result<net::Address> bound = net::local_address(listener->get());
+  if (!bound.is_ok()) return bound.status();
+  Result<std::vector<net::Address>> addresses = net::interface_addresses(settings.interface);
+  if (!addresses.is_ok()) return addresses.status();
+  if (auto first = net::parse_address(best); first.is_ok()) net::put_first(&addresses.value(), *first);
+  // Of the same addresses: the rank has warned of those that it leaves out when it opened the tree's listener.
+  if (addresses->size() > net::kMaxAddresses) addresses->resize(net::kMaxAddresses);
+  for (const net::Address& address : *addresses) {
+    info->tcp_addresses.push_back(address.with_port(bound->port()).text());
+  }
+  acceptor_.add_listener(std::move(listener).value(), false);
+  return {};
+}
+
+Status Listeners::listen_on_path(PeerInfo* info) {
+  Result<std::string> name = random_socket_name();
+  if (!name.is_ok()) return name.status();
+  Status first;
+  for (const std::string& folder : {environment_variable("TMPDIR").value_or(kUsualFolder), std::string(kUsualFolder)}) {
+    std::error_code unknown;
+    const std::string path = std::filesystem::absolute(folder, unknown).string() + "/" + *name;
+    Result<UniqueFd> listener = listen_in(folder, *name);
+    if (!listener.is_ok()) {
+      if (first.is_ok()) first = listener.status().with_context(path);
+      continue;
+    }
+    path_ = path;
+    acceptor_.add_listener(std::move(listener).value(), true);
+    info->unix_path = path;
+    return {};
+  }
+  return first;
+}
+
+void Listeners::open_paths(const std::vector<std::string>& paths) {
+  descriptors_ = DescriptorReservation(paths.size());
+  for (const std::string& path : paths) {
+    UniqueFd fd(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    if (fd.valid()) {
+      opened_.emplace(path, std::move(fd));
+    } else {
+      log::info(fmt::format("a rank of this machine is out of reach of a Unix socket: {}: {}", path,
+                            std::generic_category().message(errno)));
+    }
+  }
+}
+
+std::optional<net::Address> Listeners::opened(const std::string& path) const {
+  const auto at = opened_.find(path);
+  if (at == opened_.end()) return std::nullopt;
+  Result<net::Address> address = net::Address::unix_path(path_of(at->second));
+  return address.is_ok() ? std::optional(*address) : std::nullopt;
+}
+
+void Listeners::subscribe(std::uint64_t communicator, std::size_t most) {
+  const MutexLock lock(mutex_);
+  mailboxes_[communicator].most = most;
+}
+
+Listeners::Mailbox& Listeners::mailbox(std::uint64_t communicator) {
+  Mailbox& box = mailboxes_[communicator];
+  if (box.most == 0) box.most = kMostShared;
+  return box;
+}
+
+void Listeners::unsubscribe(std::uint64_t communicator) {
+  const MutexLock lock(mutex_);
+  mailboxes_.erase(communicator);
+}
+
+std::vector<net::Authenticated> Listeners::take(std::uint64_t communicator) {
+  const MutexLock lock(mutex_);
+  return std::exchange(mailbox(communicator).kept, {});
+}
+
+void Listeners::deliver(std::vector<net::Authenticated> connections) {
+  if (connections.empty()) return;
+  const MutexLock lock(mutex_);
+  for (net::Authenticated& connection : connections) {
+    const std::uint64_t communicator = connection.peer.communicator;
+    if (communicator != shared_by(connection.peer.rank) && !mailboxes_.contains(communicator)) {
+      log::debug("closed a connection for a communicator that this rank has left");
+      continue;
+    }
+    Mailbox& box = mailbox(communicator);
+    if (box.kept.size() >= box.most) box.kept.erase(box.kept.begin());
+    box.kept.push_back(std::move(connection));
+    ring(box.bell);
+  }
+}
+
+void Listeners::Visit::prepare(net::PollSet* set) {
+  polled_ = false;
+  if (!attends_) {
+    const MutexLock lock(listeners_.mutex_);
+    attends_ = !std::exchange(listeners_.attended_, true);
+    if (!attends_ && !bell_.valid()) bell_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    for (const std::uint64_t communicator : communicators_) {
+      Mailbox& box = listeners_.mailbox(communicator);
+      box.bell = attends_ ? -1 : bell_.get();
+      if (!attends_ && !box.kept.empty()) set->wake_at(Deadline::after_ms(0));
+    }
+  }
+  if (attends_) {
+    listeners_.acceptor_.prepare(set);
+  } else if (bell_.valid()) {
+    entry_ = set->add(bell_.get(), POLLIN);
+    polled_ = true;
+  } else {
+    set->wake_at(Deadline::after_ms(kBlindMs));
+  }
+}
+
+void Listeners::Visit::process(const net::PollSet& set) {
+  if (attends_) {
+    listeners_.acceptor_.process(set);
+    shortage_ = listeners_.acceptor_.shortage();
+    listeners_.deliver(listeners_.acceptor_.take());
+  } else if (polled_ && set.ready(entry_) != 0) {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = ::read(bell_.get(), &count, sizeof count);
+  }
+}
+
+// Makes no mailbox: a visit also ends for want of memory.
+Listeners::Visit::~Visit() {
+  const MutexLock lock(listeners_.mutex_);
+  for (const std::uint64_t communicator : communicators_) {
+    const auto box = listeners_.mailboxes_.find(communicator);
+    if (box != listeners_.mailboxes_.end()) box->second.bell = -1;
+  }
+  if (!attends_) return;
+  listeners_.attended_ = false;
+  for (const auto& [communicator, box] : listeners_.mailboxes_) ring(box.bell);
+}
+
+}  // namespace tutti::internal

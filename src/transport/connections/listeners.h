@@ -1,0 +1,113 @@
+// Where one rank of a job listens, for all of its communicators: one set of sockets, however many communicators are
+// made of the first by splits.
+//
+// Whoever waits for connections accepts for all: one thread at a time looks at the sockets, and puts what has proven
+// itself into the mailbox of the communicator that it claims to be for. The others are woken when something comes for
+// them, or when that thread leaves.
+//
+// Threads: open() and what has to do with paths by the thread that joins, before all else; opened(), subscribe(),
+// take() and unsubscribe() any; a Visit belongs to one thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/config.h"
+#include "base/descriptors.h"
+#include "base/mutex.h"
+#include "base/unique_fd.h"
+#include "join/peer_info.h"
+#include "join/unique_id.h"
+#include "net/acceptor.h"
+#include "net/address.h"
+
+namespace tutti::internal {
+
+class Listeners {
+ public:
+  // `rank`: in the communicator that joined.
+  Listeners(const Secret& secret, int rank);
+  Listeners(const Listeners&) = delete;
+  Listeners& operator=(const Listeners&) = delete;
+  ~Listeners();
+
+  // Fills the address fields of *info. `best`: the address that comes first of those of TCP, as Job::address.
+  Status open(const Settings& settings, bool allow_unix, bool allow_tcp, const std::string& best, PeerInfo* info);
+  // Also by a path, in the folder TMPDIR or in /tmp. Fills info->unix_path.
+  Status listen_on_path(PeerInfo* info);
+  // Opens the paths of peers, so that they can be dialled when the files are gone. What cannot be opened (another
+  // container, another user) is out of reach.
+  void open_paths(const std::vector<std::string>& paths);
+  // Where to dial the peer that listens there; nothing: out of reach.
+  [[nodiscard]] std::optional<net::Address> opened(const std::string& path) const;
+  // The file of listen_on_path(): once the peers have opened it nobody needs it, and a process that is killed leaves
+  // none.
+  void remove_path();
+
+  // What connections claim to be for that all communicators of a family use (Connector::connect_shared), by who dials:
+  // its rank in the communicator that joined. No communicator has such a number. They are always kept.
+  static std::uint64_t shared_by(int dialler) {
+    return static_cast<std::uint64_t>(dialler) << kCountBits | ((std::uint64_t{1} << kCountBits) - 1);
+  }
+  static constexpr int kCountBits = 44;  // of a communicator's number: see Family::next_id()
+
+  // From here on connections for the communicator are kept, `most` at a time: then the oldest is given up. What is for
+  // none that has subscribed is closed.
+  void subscribe(std::uint64_t communicator, std::size_t most) TUTTI_EXCLUDES(mutex_);
+  void unsubscribe(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
+  // What has come for it since the last call.
+  std::vector<net::Authenticated> take(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
+
+  // While it lives a thread waits for connections of these communicators, for which there are mailboxes. In a poll
+  // loop, after take(): prepare(set), set.wait(), process(set).
+  class Visit {
+   public:
+    Visit(Listeners& listeners, std::vector<std::uint64_t> communicators)
+        : listeners_(listeners), communicators_(std::move(communicators)) {}
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+    ~Visit();
+    void prepare(net::PollSet* set);
+    void process(const net::PollSet& set);
+    // Acceptor::shortage(), where this thread has met it.
+    [[nodiscard]] const Status& shortage() const { return shortage_; }
+
+   private:
+    Listeners& listeners_;
+    const std::vector<std::uint64_t> communicators_;
+    bool attends_ = false;  // this thread looks at the sockets, until it leaves
+    UniqueFd bell_;         // else what wakes it
+    std::size_t entry_ = 0;
+    bool polled_ = false;
+    Status shortage_;
+  };
+
+ private:
+  struct Mailbox {
+    std::size_t most = 0;
+    std::vector<net::Authenticated> kept;  // the oldest first. An empty deque would take half a KiB
+    int bell = -1;                         // of the thread that waits, if another looks at the sockets
+  };
+  Mailbox& mailbox(std::uint64_t communicator) TUTTI_REQUIRES(mutex_);
+  Status open_unix(PeerInfo* info);
+  Status open_tcp(const Settings& settings, const std::string& best, PeerInfo* info);
+  void deliver(std::vector<net::Authenticated> connections) TUTTI_EXCLUDES(mutex_);
+
+  const pid_t owner_;
+  std::string path_;                        // of a file that is there
+  std::map<std::string, UniqueFd> opened_;  // by path
+  DescriptorReservation descriptors_;       // of those
+  net::Acceptor acceptor_;                  // of the thread that attends
+  Mutex mutex_;
+  bool attended_ TUTTI_GUARDED_BY(mutex_) = false;
+  std::map<std::uint64_t, Mailbox> mailboxes_ TUTTI_GUARDED_BY(mutex_);
+};
+
+}  // namespace tutti::internal

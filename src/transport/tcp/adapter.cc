@@ -1,0 +1,43 @@
+#include "transport/tcp/adapter.h"
+
+#include <utility>
+
+#include "transport/tcp/costs.h"
+#include "transport/tcp/link.h"
+
+namespace tutti::internal {
+namespace {
+
+// A piece must be worth its system calls. All-reduces of 1 to 64 MiB take 0.83 to 0.93 of the time with 128 KiB over
+// TCP on loopback.
+constexpr std::size_t kSliceBytes = 512 * 1024;
+
+class TcpTransport final : public PlainTransport {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "tcp"; }
+  // With the port that there is, where the kernel says how fast it is.
+  [[nodiscard]] TransportCosts costs(const Ranks& ranks) const override {
+    TransportCosts costs = transport::tcp::costs();
+    constexpr double kBitsOfByte = 8;
+    if (ranks.port_gbits > 0) costs.port_gbytes_per_second = ranks.port_gbits / kBitsOfByte;
+    return costs;
+  }
+  [[nodiscard]] std::size_t slice_bytes(const Ranks&, Collective) const override { return kSliceBytes; }
+  // Which addresses reach the peer shows when it is dialled.
+  [[nodiscard]] bool connects(const Ranks&, int, int) const override { return true; }
+  [[nodiscard]] std::optional<Meeting> meeting() const override { return Meeting{ChannelKind::kTcp}; }
+  Result<std::unique_ptr<transport::Link>> make_link(Channel channel, const LinkOwner&, Deadline) override {
+    transport::tcp::Options options;
+    options.peer = channel.peer;
+    options.silence_ms = channel.silence_ms;
+    return transport::tcp::make_link(std::move(channel.sockets), options);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> make_tcp_transport(const std::optional<std::string>& option, bool /*asked*/) {
+  return option ? nullptr : std::make_shared<TcpTransport>();
+}
+
+}  // namespace tutti::internal
