@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <variant>
 
+#include "base/variables.h"
 #include "communicator/join.h"
 
 namespace tutti::internal::api {
@@ -52,41 +56,37 @@ Status check_form(const tuttiConfig_t* config) {
   return {};
 }
 
-struct Number {
-  const char* variable;
-  const char* name;
-  int tuttiConfig_t::*field;
+// Of texts that Settings holds as they are.
+struct Check {
+  std::string_view variable;
+  Status (*check)(const Settings& settings);
 };
-struct Text {
-  const char* variable;
-  const char* name;
-  const char* tuttiConfig_t::*field;
-  Status (*check)(const Settings& settings);  // of a text that Settings holds as it is; else null
-};
-constexpr Number kNumbers[] = {{"TUTTI_TIMEOUT_MS", "config.timeout_ms", &tuttiConfig_t::timeout_ms},
-                               {"TUTTI_INIT_TIMEOUT_MS", "config.init_timeout_ms", &tuttiConfig_t::init_timeout_ms},
-                               {"TUTTI_WAIT_NOTICE_MS", "config.wait_notice_ms", &tuttiConfig_t::wait_notice_ms},
-                               {"TUTTI_TCP_STREAMS", "config.tcp_streams", &tuttiConfig_t::tcp_streams},
-                               {"TUTTI_PROGRESS_THREADS", "config.progress_threads", &tuttiConfig_t::progress_threads}};
-constexpr Text kTexts[] = {{"TUTTI_TRANSPORTS", "config.transports", &tuttiConfig_t::transports, check_transports},
-                           {"TUTTI_INTERFACE", "config.interface", &tuttiConfig_t::interface, nullptr},
-                           {"TUTTI_PORT_RANGE", "config.port_range", &tuttiConfig_t::port_range, nullptr},
-                           {"TUTTI_ALGORITHM", "config.algorithm", &tuttiConfig_t::algorithm, check_algorithm},
-                           {"TUTTI_AFFINITY", "config.affinity", &tuttiConfig_t::affinity, nullptr},
-                           {"TUTTI_CHECK", "config.check", &tuttiConfig_t::check, nullptr},
-                           {"TUTTI_VERBS", "config.verbs", &tuttiConfig_t::verbs, check_verbs},
-                           {"TUTTI_CROSS_MEMORY", "config.cross_memory", &tuttiConfig_t::cross_memory, nullptr}};
+constexpr Check kChecks[] = {
+    {"TUTTI_TRANSPORTS", check_transports}, {"TUTTI_ALGORITHM", check_algorithm}, {"TUTTI_VERBS", check_verbs}};
+
+Status check_text(std::string_view variable, const Settings& settings) {
+  for (const Check& one : kChecks) {
+    if (one.variable == variable) return one.check(settings);
+  }
+  return {};
+}
+
+// Nothing: the caller has left it unset.
+std::optional<std::string> value_in(const tuttiConfig_t& c, const Variable& variable) {
+  if (const auto* const number = std::get_if<int tuttiConfig_t::*>(&variable.field)) {
+    return c.**number == TUTTI_CONFIG_UNDEF_INT ? std::nullopt : std::optional(std::to_string(c.**number));
+  }
+  const auto* const text = std::get_if<const char * tuttiConfig_t::*>(&variable.field);
+  return text == nullptr || c.**text == nullptr ? std::nullopt : std::optional<std::string>(c.**text);
+}
 
 Status apply(const tuttiConfig_t& c, Settings* settings) {
-  for (const Number& n : kNumbers) {
-    if (c.*n.field == TUTTI_CONFIG_UNDEF_INT) continue;
-    if (Status s = apply_setting(n.variable, n.name, std::to_string(c.*n.field), settings); !s.is_ok()) return s;
-  }
-  for (const Text& t : kTexts) {
-    if (c.*t.field == nullptr) continue;
-    if (Status s = apply_setting(t.variable, t.name, c.*t.field, settings); !s.is_ok()) return s;
-    if (t.check == nullptr) continue;
-    if (Status s = t.check(*settings); !s.is_ok()) return s.with_context(t.name);
+  for (const Variable& variable : variables()) {
+    const auto value = value_in(c, variable);
+    if (!value) continue;
+    const std::string name = "config." + field_of(variable);
+    if (Status s = apply_setting(variable.name, name, *value, settings); !s.is_ok()) return s;
+    if (Status s = check_text(variable.name, *settings); !s.is_ok()) return s.with_context(name);
   }
   if (c.device == nullptr) return {};
   settings->device = c.device;

@@ -121,7 +121,8 @@ SettingLine setting_line(const Variable& variable) {
                    given ? (name == "TUTTI_SECRET" ? "(not shown)" : *given) : std::string(variable.fallback),
                    std::string(variable.fallback),
                    given ? "environment" : "default",
-                   std::string(variable.meaning),
+                   std::string(variable.meaning) +
+                       (variable.decides == Decides::kRankZero ? "; rank 0's value holds for all ranks" : ""),
                    {}};
   if (!given) return line;
   Status read = check_variable(name, *given);

@@ -20,7 +20,7 @@ _OTHER_NAMES = {
     "algo": "algorithm",
     "ports": "port_range",
 }
-_NUMBERS = {"timeout_ms", "init_timeout_ms", "wait_notice_ms", "tcp_streams", "progress_threads"}
+_NUMBERS = {name for name, field in ffi.typeof("tuttiConfig_t").fields if field.type is ffi.typeof("int")}
 
 
 @dataclasses.dataclass(frozen=True)
