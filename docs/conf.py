@@ -28,7 +28,8 @@ reference = os.environ.get("TUTTI_REFERENCE", "")
 
 def to_repository(app, docname, source):
     """Pages link to files beside docs, which a site does not have: there they are text."""
-    source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", source[0])
+    outside = r"\.\./" * (docname.count("/") + 1)
+    source[0] = re.sub(rf"\[([^\]]+)\]\({outside}[^)]*\)", r"\1", source[0])
     if docname == "index" and reference:
         source[0] = source[0].replace("New here:", f'All functions: <a href="{reference}">the reference</a>. New here:')
 
