@@ -2,13 +2,12 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <limits>
 #include <new>
-#include <thread>
 #include <utility>
 
 #include "base/first_use.h"
+#include "base/look_again.h"
 
 namespace tutti::internal::api {
 
@@ -167,7 +166,7 @@ void CommTable::close(CommSlot* slot, State state) {
 // Of operations, and of threads that look. Where the communicator has been aborted that is soon: every wait in an
 // operation looks at the failure state at least every 50 ms.
 void CommTable::wait_for_users(std::uint64_t handle) {
-  while (any_thread_uses(handle)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (LookAgain look; any_thread_uses(handle);) look.pause();
 }
 
 Status CommTable::destroy(std::uint64_t handle, Status* finalized) {

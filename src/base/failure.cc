@@ -9,7 +9,15 @@ bool FailureState::fail(Status status) {
   if (failed_.load(std::memory_order_relaxed)) return false;
   status_ = std::move(status);
   failed_.store(true, std::memory_order_release);
+  failed_now_.notify_all();
   return true;
+}
+
+bool FailureState::await(Deadline deadline) const {
+  const MutexLock lock(mutex_);
+  while (!failed() && failed_now_.wait_until(mutex_, deadline)) {
+  }
+  return failed();
 }
 
 Status FailureState::status() const {

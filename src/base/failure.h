@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
 
@@ -24,6 +25,8 @@ class FailureState {
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Any thread. The first call wins; later ones change nothing and return false.
   bool fail(Status status);
+  // Any thread. Until it has failed, or the deadline; whether it has.
+  bool await(Deadline deadline) const;
   // Any thread. Ok while not failed.
   [[nodiscard]] Status status() const;
 
@@ -50,6 +53,7 @@ class FailureState {
   std::atomic<bool> any_departed_{false};
   std::atomic<bool> told_{false};
   mutable Mutex mutex_;
+  mutable ConditionVariable failed_now_;
   Status status_ TUTTI_GUARDED_BY(mutex_);
   std::vector<Departure> departed_ TUTTI_GUARDED_BY(mutex_);
 };

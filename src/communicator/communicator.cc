@@ -3,9 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
-#include <thread>
 
 #include "base/log.h"
 #include "calls/descriptions.h"
@@ -388,10 +386,7 @@ Status Communicator::await_root_cause(const std::string& what, std::uint32_t seq
     if (Status differs = tree_->compare_with_departed(); !differs.is_ok()) return differs;
   }
   if (waited) return status;
-  const Deadline deadline = Deadline::after_ms(kRootCauseMs);
-  while (tree_ != nullptr && !failure_->failed() && !deadline.passed()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  if (tree_ != nullptr) (void)failure_->await(Deadline::after_ms(kRootCauseMs));
   if (status.code() != Code::kRemoteError || stalls_ == nullptr || failure_->failed()) return status;
   // Nobody has died: the connection ended, or nothing comes, because a rank has left.
   if (const auto left = failure_->departed_before(sequence); left.rank >= 0) {

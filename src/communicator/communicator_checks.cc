@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <span>
 #include <string>
-#include <thread>
 
 #include "communicator/communicator.h"
 #include "transport/end_watch.h"
@@ -93,8 +91,7 @@ Status Communicator::explain(Status status) const {
   static_assert(kExplainMs + kToldMs < transport::kEndedGraceNs / 1'000'000 + kRootCauseMs);
   if (tree_ == nullptr) return status;
   tree_->compare_calls();
-  const Deadline deadline = Deadline::after_ms(kExplainMs);
-  while (!failure_->failed() && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  (void)failure_->await(Deadline::after_ms(kExplainMs));
   return status;
 }
 

@@ -1,17 +1,15 @@
 #include "communicator/plans.h"
 
 #include <fmt/core.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <set>
-#include <thread>
 
 #include "algorithms/prove.h"
 #include "base/float_mode.h"
 #include "base/log.h"
+#include "base/look_again.h"
 #include "selection/prediction.h"
 
 namespace tutti::internal {
@@ -29,8 +27,6 @@ constexpr double kProofMib = 64;
 constexpr double kMostProofMib = 4096;
 // Where the processor is slow or has others' work to do.
 constexpr std::int64_t kGiveUpMs = 2000;
-// The last bytes take microseconds, unless the peer is busy with other things or its network is slow.
-constexpr std::int64_t kYieldMs = 1;
 
 // What selection goes by; and what was measured of such jobs, or null.
 std::shared_ptr<const selection::JobModel> model_of(const Membership& membership, const selection::TunedJob** tuned) {
@@ -95,7 +91,7 @@ void Plans::deliver(Deadline deadline) {
   };
   const auto sent = [](const auto& entry) { return entry.second->sent(); };
   const auto flushed = [](const auto& entry) { return entry.second->flushed(); };
-  const Deadline soon = Deadline::after_ms(kYieldMs);
+  LookAgain look;
   bool ended = false;
   while (!failure_.failed() && !deadline.passed()) {
     // Not while one peer takes nothing: the others would find that this rank has ended, and not yet hear that it
@@ -105,11 +101,7 @@ void Plans::deliver(Deadline deadline) {
       for (const auto& [peer, link] : links_) link->end_sending();
     }
     if (all(flushed)) break;
-    if (soon.passed()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    } else {
-      ::sched_yield();
-    }
+    look.pause();
   }
   for (auto& [peer, link] : links_) {
     if (!failure_.failed() && link->flushed()) {

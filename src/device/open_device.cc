@@ -1,9 +1,8 @@
 #include "device/open_device.h"
 
-#include <chrono>
-#include <thread>
 #include <utility>
 
+#include "base/look_again.h"
 #include "device/backend.h"
 
 namespace tutti::internal {
@@ -76,9 +75,8 @@ bool OpenDevice::await_return(std::int64_t longest_ms) const {
   const auto returned = [&] {
     return DeviceChannel::reached(channel_->load(DeviceChannel::Word::kReturned), channel_->count());
   };
-  for (const Deadline deadline = Deadline::after_ms(longest_ms); !returned() && !deadline.passed();) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  const Deadline deadline = Deadline::after_ms(longest_ms);
+  for (LookAgain look; !returned() && !deadline.passed();) look.pause();
   return returned();
 }
 

@@ -1,10 +1,8 @@
 #include "executor/cpu_executor.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <chrono>
-#include <thread>
+
+#include "base/look_again.h"
 
 namespace tutti::internal::executor {
 
@@ -14,8 +12,6 @@ using schedule::StepKind;
 namespace {
 
 // Peers end their epochs in a failed operation's buffers within microseconds; a peer that has been stopped does not.
-constexpr int kQuiesceYields = 1000;
-constexpr std::chrono::milliseconds kQuiesceSleep{1};
 
 }  // namespace
 
@@ -267,13 +263,7 @@ bool CpuExecutor::reclaimed(const Operation& op) {
 
 void CpuExecutor::reclaim(const Operation& op) {
   revoke(op);
-  for (int yields = 0; !reclaimed(op);) {
-    if (++yields < kQuiesceYields) {
-      ::sched_yield();
-    } else {
-      std::this_thread::sleep_for(kQuiesceSleep);
-    }
-  }
+  for (LookAgain look; !reclaimed(op);) look.pause();
 }
 
 void CpuExecutor::list(std::vector<Waiting::For>* lanes) const {

@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <climits>
 #include <list>
 #include <map>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "base/descriptors.h"
@@ -51,7 +49,16 @@ class Running {
   explicit Running(const Secret& secret) : secret_(secret) {}
   [[nodiscard]] bool serves(const Secret& secret) const { return owner_ == ::getpid() && secret_ == secret; }
   [[nodiscard]] bool ended() const { return ended_; }
-  void end() { ended_ = true; }
+  void end() {
+    const MutexLock lock(mutex_);
+    ended_ = true;
+    ended_now_.notify_all();
+  }
+  void await_end(Deadline deadline) const {
+    const MutexLock lock(mutex_);
+    while (!ended_ && ended_now_.wait_until(mutex_, deadline)) {
+    }
+  }
   void fail(Status why) {
     const MutexLock lock(mutex_);
     if (failure_.is_ok()) failure_ = std::move(why);
@@ -66,6 +73,7 @@ class Running {
   const pid_t owner_ = ::getpid();  // a forked child has none of its parent's services
   std::atomic<bool> ended_{false};
   mutable Mutex mutex_;
+  mutable ConditionVariable ended_now_;
   Status failure_ TUTTI_GUARDED_BY(mutex_);
 };
 
@@ -445,10 +453,8 @@ Status root_service_failure(const Secret& secret) {
 }
 
 void await_root_service(const Secret& secret, std::int64_t longest_ms) {
-  constexpr std::chrono::milliseconds kLook(2);
   const auto found = find_service(secret);
-  const Deadline deadline = Deadline::after_ms(longest_ms);
-  while (found != nullptr && !found->ended() && !deadline.passed()) std::this_thread::sleep_for(kLook);
+  if (found != nullptr) found->await_end(Deadline::after_ms(longest_ms));
 }
 
 }  // namespace tutti::internal

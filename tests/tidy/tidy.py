@@ -224,6 +224,14 @@ def check_locks(path, lines):
             report(path, number, "a lock that is not one of base/mutex.h")
 
 
+def check_sleeps(path, lines):
+    if path == ROOT / "src/base/look_again.h":
+        return
+    for number, line in enumerate(lines, 1):
+        if re.search(r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(", line):
+            report(path, number, "a sleep outside src/base/look_again.h")
+
+
 def strip(text):
     """Blanks comments and literals, keeping line breaks, so that braces can be counted."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
@@ -316,6 +324,7 @@ def main():
         if top == "src":
             check_includes(path, lines)
             check_locks(path, lines)
+            check_sleeps(path, lines)
         if top in ("src", "include"):
             check_environment(path, lines)
         by_torch = path.parent.match("tests/bindings/torch")  # as the bindings themselves
