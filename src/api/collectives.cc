@@ -68,34 +68,6 @@ Status refuse_overlap(const Call& call, std::size_t block, int rank) {
                   static_cast<std::ptrdiff_t>(recv - send), in_place, form));
 }
 
-// Of a call with plain elements: whether both buffers are there, and either one vector or as far apart as `bytes`.
-bool one_or_apart(const Call& call, std::size_t bytes) {
-  const auto send = reinterpret_cast<std::uintptr_t>(call.send);
-  const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
-  const std::size_t distance = send > recv ? send - recv : recv - send;
-  return send != 0 && recv != 0 && (distance == 0 || distance >= bytes);
-}
-
-// plainly_valid() of what is no all-reduce. Where there are blocks, buffers are apart, however much of them the call
-// uses.
-[[gnu::noinline]] bool other_plainly_valid(const Call& call, int ranks) {
-  if (!has_data(call.collective)) return true;
-  if (call.varying != nullptr || static_cast<unsigned>(call.root) >= static_cast<unsigned>(ranks)) return false;
-  if (call.op == ReduceOp::kAvg && combines_prefixes(call.collective)) return false;
-  const std::size_t block = call.count * size_of(call.type);
-  if (!has_blocks(call.collective)) return one_or_apart(call, block);
-  return call.send != call.recv && one_or_apart(call, block * static_cast<std::size_t>(ranks));
-}
-
-// The common case of check(): types and operators that all go together, a root that there is, no element count near
-// overflow, and buffers that do not overlap or are one.
-inline bool plainly_valid(const Call& call, int ranks) {
-  if (!has_plain_elements(call.type, call.count) || static_cast<unsigned>(call.op) >= kNcclReduceOps) return false;
-  if (call.collective == Collective::kAllReduce) [[likely]]
-    return one_or_apart(call, call.count * size_of(call.type));
-  return other_plainly_valid(call, ranks);
-}
-
 Status check_buffers(const Call& call, int ranks, int rank) {
   std::size_t block = 0;
   std::size_t whole = 0;
@@ -151,7 +123,7 @@ struct Named {
   tuttiRedOp_t op = tuttiSum;
 };
 
-[[gnu::noinline]] Status name_and_check(Call* call, Communicator& comm, Named named) {
+Status name_and_check(Call* call, Communicator& comm, Named named) {
   Status status = name_datatype(call, comm, named.datatype);
   if (status.is_ok()) status = name_operator(call, comm, named.op);
   return status.is_ok() ? check(*call, comm) : status;
@@ -161,8 +133,6 @@ struct Named {
 [[gnu::noinline]] tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* stream, Named named) {
   return defer(group, comm, stream, name_of(call.collective), [&](Communicator& c, Batch* batch) {
     Call& kept = batch->calls.emplace_back(call);
-    if (plainly_valid(call, c.ranks())) [[likely]]
-      return Status();
     std::shared_ptr<const CustomOperator> custom;
     if (Status s = name_datatype(&kept, c, named.datatype); !s.is_ok()) return s;
     if (Status s = name_operator(&kept, c, named.op, &custom); !s.is_ok()) return s;
@@ -175,20 +145,6 @@ struct Named {
   });
 }
 
-// Inside the communicator: checks the call, and runs or queues it.
-[[gnu::noinline]] tuttiResult_t run_or_queue(Call&& call, Communicator& c, void* stream, Named named) {
-  Status status = plainly_valid(call, c.ranks()) ? Status() : name_and_check(&call, c, named);
-  if (status.is_ok()) [[likely]] {
-    if (c.is_on_device()) [[unlikely]]
-      status = c.enqueue_on_device(call, stream);
-    else
-      status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
-    if (status.is_ok()) [[likely]]
-      return tuttiSuccess;
-  }
-  return report_of(status, &c, name_of(call.collective));
-}
-
 // What every collective does: enters the communicator, checks the call, and runs or queues it.
 tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) noexcept try {
   if (InOperator::here()) [[unlikely]]
@@ -198,7 +154,17 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
   const Operating operating(number_of(comm));
   if (!operating.status().is_ok()) [[unlikely]]
     return report_refused(operating.status().with_context(name_of(call.collective)), comm);
-  return run_or_queue(std::move(call), *operating, stream, named);
+  Communicator& c = *operating;
+  Status status = name_and_check(&call, c, named);
+  if (status.is_ok()) [[likely]] {
+    if (c.is_on_device()) [[unlikely]]
+      status = c.enqueue_on_device(call, stream);
+    else
+      status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
+    if (status.is_ok()) [[likely]]
+      return tuttiSuccess;
+  }
+  return report_of(status, &c, name_of(call.collective));
 } catch (...) {
   return report(Status::of_exception());  // operations turn their own exceptions into failures
 }
@@ -208,15 +174,6 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
                                               Named named, int root, tuttiComm_t comm, void* stream) noexcept {
   const ReduceOp op = has_data(collective) ? op_of(named.op) : ReduceOp::kMax;
   return submit({collective, send, recv, count, type_of(named.datatype), op, root}, comm, stream, named);
-}
-
-// The same where the thread has entered the communicator.
-[[gnu::noinline]] tuttiResult_t run_inside(Communicator& communicator, Collective collective, const void* send,
-                                           void* recv, std::size_t count, Named named, int root) noexcept try {
-  const ReduceOp op = has_data(collective) ? op_of(named.op) : ReduceOp::kMax;
-  return run_or_queue({collective, send, recv, count, type_of(named.datatype), op, root}, communicator, nullptr, named);
-} catch (...) {
-  return report(Status::of_exception());
 }
 
 // The rest of a call that has begun the short way.
@@ -245,7 +202,7 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
       switch (communicator->repeat(collective, types, count, root, send, recv, type_and_op)) {
         [[likely]] case Communicator::Repeated::kDone : return tuttiSuccess;
         case Communicator::Repeated::kBegun: return go_on(*communicator, collective);
-        case Communicator::Repeated::kNo: return run_inside(*communicator, collective, send, recv, count, named, root);
+        case Communicator::Repeated::kNo: break;
       }
     }
   }
