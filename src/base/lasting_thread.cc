@@ -1,6 +1,5 @@
 #include "base/lasting_thread.h"
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/event_fd.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -25,17 +25,18 @@ class Control {
  public:
   Status create() {
     const MutexLock lock(mutex_);
-    stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    return stop_.valid() ? Status() : Status::system("eventfd", errno);
+    auto made = EventFd::create();
+    if (!made.is_ok()) return made.status();
+    stop_ = std::move(*made);
+    return {};
   }
   [[nodiscard]] int stop_fd() const {
     const MutexLock lock(mutex_);
-    return stop_.get();
+    return stop_.fd();
   }
   void stop() {
     const MutexLock lock(mutex_);
-    // Fails only when the counter is at its limit, and then the thread has been told already.
-    if (stop_.valid()) (void)::eventfd_write(stop_.get(), 1);
+    stop_.ring();
   }
   void end() {
     {
@@ -48,7 +49,7 @@ class Control {
 
  private:
   mutable Mutex mutex_;
-  UniqueFd stop_ TUTTI_GUARDED_BY(mutex_);
+  EventFd stop_ TUTTI_GUARDED_BY(mutex_);
   std::atomic<bool> ended_{false};
 };
 

@@ -1,7 +1,6 @@
 #include "control/socket_tree.h"
 
 #include <fmt/core.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -42,8 +41,9 @@ bool SocketTree::is_forked() const {
 }
 
 Status SocketTree::start() {
-  wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake_.valid()) return Status::system("eventfd", errno);
+  auto wake = EventFd::create();
+  if (!wake.is_ok()) return wake.status();
+  wake_ = std::move(*wake);
   {
     const MutexLock lock(mutex_);
     ended_ = false;
@@ -71,9 +71,7 @@ Status SocketTree::enlist(ControlComm* comm) {
 }
 
 void SocketTree::signal() {
-  const std::uint64_t one = 1;
-  // Fails only if the counter is full: the thread is awake then.
-  if (::write(wake_.get(), &one, sizeof one) < 0) return;
+  wake_.ring();
 }
 
 void SocketTree::await_dismissal(CommId id) {

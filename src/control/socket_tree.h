@@ -52,6 +52,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/event_fd.h"
 #include "base/mutex.h"
 #include "base/service_thread.h"
 #include "base/status.h"
@@ -299,7 +300,7 @@ class SocketTree {
   bool ending_ = false;  // the thread is to end
   net::PollSet set_;
 
-  UniqueFd wake_;
+  EventFd wake_;
   mutable Mutex mutex_;
   ConditionVariable changed_;
   std::map<CommId, ControlComm*> arriving_ TUTTI_GUARDED_BY(mutex_);

@@ -66,7 +66,7 @@ void SocketTree::look_for_silence() {
 
 void SocketTree::watch_once() {
   set_.clear(static_cast<int>(net::silence_look_ms(silence_ms_)));
-  const std::size_t wake = set_.add(wake_.get(), POLLIN);
+  const std::size_t wake = set_.add(wake_.fd(), POLLIN);
   for (Neighbour& neighbour : neighbours_) {
     neighbour.polled = neighbour.socket.valid();
     const int events = neighbour.writer.empty() ? POLLIN : POLLIN | POLLOUT;
@@ -106,8 +106,7 @@ void SocketTree::read_ready() {
 
 // Does what other threads have asked for: without memory, or when broken, no more than to let go who leaves.
 void SocketTree::handle_commands() {
-  std::uint64_t count = 0;
-  static_cast<void>(::read(wake_.get(), &count, sizeof count) < 0);  // fails if nobody has asked
+  wake_.clear();
   while (ControlComm* const comm = next_arriving()) welcome(comm);
   bool waiting = false;
   for (auto at = comms_.begin(); at != comms_.end();) {

@@ -73,7 +73,7 @@ void ProgressThread::submit(Task* task) {
 // Either the thread sees woken_ before it sleeps, or this sees that it sleeps.
 void ProgressThread::wake() {
   woken_.store(true);
-  if (sleeping_.load()) transport::ring(wakeup_fd_->fd());
+  if (sleeping_.load()) EventFd::ring(wakeup_fd_->fd());
 }
 
 void ProgressThread::run() {

@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/event_fd.h"
 #include "base/first_use.h"
 #include "base/fork.h"
 #include "base/mutex.h"
@@ -91,7 +91,7 @@ class Watch final : public MemoryMonitor {
 
   UniqueFd reports_;
   UniqueFd pagemap_;
-  UniqueFd stop_;
+  EventFd stop_;
   pthread_t thread_{};
   std::atomic<bool> over_{false};
   ChangeLog log_;
@@ -104,8 +104,9 @@ Result<std::unique_ptr<Watch>> Watch::open() {
   watch->reports_ = std::move(*fd);
   watch->pagemap_ = UniqueFd(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   if (!watch->pagemap_.valid()) return Status::system("/proc/self/pagemap, which tells what memory is shared", errno);
-  watch->stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!watch->stop_.valid()) return Status::system("eventfd", errno);
+  auto stop = EventFd::create();
+  if (!stop.is_ok()) return stop.status();
+  watch->stop_ = std::move(*stop);
   if (Status s = watch->start(); !s.is_ok()) return s;
   return watch;
 }
@@ -116,7 +117,7 @@ Status Watch::start() {
 
 void Watch::stop() {
   over_.store(true);
-  (void)::eventfd_write(stop_.get(), 1);
+  stop_.ring();
   ::pthread_join(thread_, nullptr);
   // Closing ends the watching, and every wait of a thread whose report nobody has taken.
   reports_.reset();
@@ -131,7 +132,7 @@ void Watch::abandon() {
 
 void* Watch::take_reports(void* self) {
   auto& watch = *static_cast<Watch*>(self);
-  std::array<pollfd, 2> wait{pollfd{watch.reports_.get(), POLLIN, 0}, pollfd{watch.stop_.get(), POLLIN, 0}};
+  std::array<pollfd, 2> wait{pollfd{watch.reports_.get(), POLLIN, 0}, pollfd{watch.stop_.fd(), POLLIN, 0}};
   std::array<uffd_msg, kReportsAtOnce> reports;
   for (;;) {
     // Fails under a limit of less than two descriptors: then it is this loop that waits.

@@ -211,7 +211,7 @@ struct Lines {
     // See wakeup_fd.h: the sleeper's fence stands in for one between our store and this load.
     asymmetric_fence_light();
     if (peer_sleeping->load(std::memory_order_relaxed) != 0) [[unlikely]]
-      ring(peer_wakeup_fd);
+      EventFd::ring(peer_wakeup_fd);
   }
 };
 

@@ -1,7 +1,6 @@
 #include "transport/wakeup_fd.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,10 +12,10 @@
 namespace tutti::internal::transport {
 
 Result<WakeupFd> WakeupFd::create() {
-  UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!fd.valid()) return Status::system("eventfd", errno);
+  auto event = EventFd::create();
+  if (!event.is_ok()) return event.status();
   register_for_asymmetric_fence();
-  WakeupFd made(std::move(fd));
+  WakeupFd made(std::move(*event));
   // Most ranks sleep in one thread: so that it can, whatever the program opens later.
   auto set = made.make_set();
   if (!set.is_ok()) return set.status();
@@ -85,11 +84,6 @@ void SleepingPlace::sleep(int longest_ms) const {
   } else {
     (void)::poll(nullptr, 0, std::min(longest_ms, kUnfencedSleepMs));
   }
-}
-
-void ring(int fd) {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(fd, &one, sizeof one);
 }
 
 }  // namespace tutti::internal::transport

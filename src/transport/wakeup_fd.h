@@ -18,18 +18,18 @@
 #include <memory>
 #include <vector>
 
+#include "base/event_fd.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "transport/event_set.h"
 
 namespace tutti::internal::transport {
 
-// Copies are of the same eventfd. Any thread.
+// Copies are of the same event. Any thread.
 class WakeupFd {
  public:
   static Result<WakeupFd> create();
-  [[nodiscard]] int fd() const { return state_->fd.get(); }
+  [[nodiscard]] int fd() const { return state_->event.fd(); }
 
  private:
   friend class SleepingPlace;
@@ -39,12 +39,12 @@ class WakeupFd {
     bool is_new = false;  // to its user
   };
   struct State {
-    UniqueFd fd;
+    EventFd event;
     Mutex mutex;
     std::vector<Place> places TUTTI_GUARDED_BY(mutex);  // in which nobody sleeps, the one used last at the end
   };
   static constexpr std::size_t kMostUnused = 4;  // then a new set replaces that of another user
-  explicit WakeupFd(UniqueFd fd) : state_(std::make_shared<State>()) { state_->fd = std::move(fd); }
+  explicit WakeupFd(EventFd event) : state_(std::make_shared<State>()) { state_->event = std::move(event); }
   [[nodiscard]] Result<EventSet> make_set() const;
   [[nodiscard]] EventSet new_set() const;
   [[nodiscard]] Place take_place(std::uint64_t user) const TUTTI_EXCLUDES(state_->mutex);
@@ -71,8 +71,5 @@ class SleepingPlace {
   const WakeupFd& wakeup_fd_;
   WakeupFd::Place place_;
 };
-
-// Wakes the owner of the eventfd `fd`, now or at its next sleep. Any thread.
-void ring(int fd);
 
 }  // namespace tutti::internal::transport

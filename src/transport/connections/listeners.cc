@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,12 +40,6 @@ Result<UniqueFd> listen_in(const std::string& folder, const std::string& name) {
   Result<UniqueFd> listener = net::listen_unix(*address);
   if (!listener.is_ok()) ::unlink(path.c_str());
   return listener;
-}
-
-void ring(int bell) {
-  const std::uint64_t one = 1;
-  if (bell < 0) return;
-  [[maybe_unused]] const ssize_t written = ::write(bell, &one, sizeof one);
 }
 
 }  // namespace
@@ -171,7 +164,7 @@ void Listeners::deliver(std::vector<net::Authenticated> connections) {
     Mailbox& box = mailbox(communicator);
     if (box.kept.size() >= box.most) box.kept.erase(box.kept.begin());
     box.kept.push_back(std::move(connection));
-    ring(box.bell);
+    EventFd::ring(box.bell);
   }
 }
 
@@ -180,17 +173,20 @@ void Listeners::Visit::prepare(net::PollSet* set) {
   if (!attends_) {
     const MutexLock lock(listeners_.mutex_);
     attends_ = !std::exchange(listeners_.attended_, true);
-    if (!attends_ && !bell_.valid()) bell_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!attends_ && !bell_.valid()) {
+      auto bell = EventFd::create();
+      if (bell.is_ok()) bell_ = std::move(*bell);
+    }
     for (const std::uint64_t communicator : communicators_) {
       Mailbox& box = listeners_.mailbox(communicator);
-      box.bell = attends_ ? -1 : bell_.get();
+      box.bell = attends_ ? -1 : bell_.fd();
       if (!attends_ && !box.kept.empty()) set->wake_at(Deadline::after_ms(0));
     }
   }
   if (attends_) {
     listeners_.acceptor_.prepare(set);
   } else if (bell_.valid()) {
-    entry_ = set->add(bell_.get(), POLLIN);
+    entry_ = set->add(bell_.fd(), POLLIN);
     polled_ = true;
   } else {
     set->wake_at(Deadline::after_ms(kBlindMs));
@@ -203,8 +199,7 @@ void Listeners::Visit::process(const net::PollSet& set) {
     shortage_ = listeners_.acceptor_.shortage();
     listeners_.deliver(listeners_.acceptor_.take());
   } else if (polled_ && set.ready(entry_) != 0) {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = ::read(bell_.get(), &count, sizeof count);
+    bell_.clear();
   }
 }
 
@@ -217,7 +212,7 @@ Listeners::Visit::~Visit() {
   }
   if (!attends_) return;
   listeners_.attended_ = false;
-  for (const auto& [communicator, box] : listeners_.mailboxes_) ring(box.bell);
+  for (const auto& [communicator, box] : listeners_.mailboxes_) EventFd::ring(box.bell);
 }
 
 }  // namespace tutti::internal

@@ -21,6 +21,7 @@
 
 #include "base/config.h"
 #include "base/descriptors.h"
+#include "base/event_fd.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "join/peer_info.h"
@@ -83,7 +84,7 @@ class Listeners {
     Listeners& listeners_;
     const std::vector<std::uint64_t> communicators_;
     bool attends_ = false;  // this thread looks at the sockets, until it leaves
-    UniqueFd bell_;         // else what wakes it
+    EventFd bell_;          // else what wakes it
     std::size_t entry_ = 0;
     bool polled_ = false;
     Status shortage_;

@@ -62,7 +62,7 @@ class ShmLink final : public PlainLink {
     state_.own->end.revoked.store(1, std::memory_order_seq_cst);
     // Before what the caller then writes to the memory: see LinkState::end_epoch().
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    ring(state_.lines.peer_wakeup_fd);
+    EventFd::ring(state_.lines.peer_wakeup_fd);
     patience_ = Deadline::after_ms(kPatienceMs);
   }
   [[nodiscard]] bool revoked() noexcept override {

@@ -69,7 +69,7 @@ bool Pair::send(const PairMessage& message, int fd) {
   // Who waits for the link may sleep.
   if (message.kind == PairMessageKind::kOpen) {
     rings_later_ = !peer_wakeup_fd_.valid();
-    if (!rings_later_) ring(peer_wakeup_fd_.get());
+    if (!rings_later_) EventFd::ring(peer_wakeup_fd_.get());
   }
   return true;
 }
@@ -127,7 +127,7 @@ Status Pair::apply(const PairMessage& message, UniqueFd fd) {
       if (!fd.valid() || peer_wakeup_fd_.valid()) break;
       peer_wakeup_fd_ = std::move(fd);
       peer_wakeup_number_.store(peer_wakeup_fd_.get(), std::memory_order_release);
-      if (std::exchange(rings_later_, false)) ring(peer_wakeup_fd_.get());
+      if (std::exchange(rings_later_, false)) EventFd::ring(peer_wakeup_fd_.get());
       return {};
     case PairMessageKind::kArena: return apply_arena(message, std::move(fd));
     case PairMessageKind::kOpen: return apply_open(message);

@@ -44,7 +44,7 @@ class Waits final : public Task {
     return false;
   }
 
-  void ring() const { transport::ring(wakeup_fd_.fd()); }
+  void ring() const { EventFd::ring(wakeup_fd_.fd()); }
   void await_release() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return released_; });

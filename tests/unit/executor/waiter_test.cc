@@ -84,7 +84,7 @@ class NothingComes final : public Waiting {
 void wait_once(Waiter& waiter, const Waiting& waiting, const transport::WakeupFd& wakeup_fd) {
   waiter.begin(waiting);
   for (int i = 0; i < 520; ++i) {
-    if (i >= 500) transport::ring(wakeup_fd.fd());
+    if (i >= 500) EventFd::ring(wakeup_fd.fd());
     (void)waiter.idle();
   }
 }
@@ -133,7 +133,7 @@ void check_few_yields(bool oversubscribed, std::int64_t slice_ns) {
   constexpr int kWaits = 100;
   for (int i = 0; i < kWaits; ++i) {
     waiter->progress();
-    transport::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
+    EventFd::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
     wait();
   }
   yield_ns = 0;
@@ -173,7 +173,7 @@ TEST_CASE("a rank has had time to wait differently before it sleeps, however lon
       const auto waiter = make_waiter(wakeup_fd.value(), failure, oversubscribed);
       waiter->watch_stalls(&watch);
       waiter->begin(waiting, std::size_t{1} << 20);
-      transport::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
+      EventFd::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
       yield_ns = turn_ns;
       bool had_time = false;
       while (watch.sleeps == 0) {
@@ -204,7 +204,7 @@ TEST_CASE("in an oversubscribed communicator long turns with long messages are n
     waiter->begin(waiting, step_bytes);
     yield_ns = kTimeSlice;
     for (int i = 0; i < 50; ++i) {
-      transport::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
+      EventFd::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
       waiter->progress();
       for (int look = 0; look < 2; ++look) REQUIRE(waiter->idle().is_ok());
     }
@@ -246,7 +246,7 @@ TEST_CASE("a rank that sleeps beside a program that does not yield spins for lon
   const auto waiter = make_waiter(wakeup_fd.value(), failure);
   waiter->watch_stalls(&watch);
   const auto looks_before_sleep = [&] {
-    transport::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
+    EventFd::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
     waiter->begin(waiting);
     int looks = 0;
     for (watch.sleeps = 0; watch.sleeps == 0; ++looks) REQUIRE(waiter->idle().is_ok());
