@@ -16,7 +16,7 @@
 #include "calls/descriptions.h"
 #include "communicator/binding.h"
 #include "communicator/join.h"
-#include "communicator/peer_memory.h"
+#include "memory/region.h"
 #include "streams/host_functions.h"
 
 namespace tutti::internal::api {
@@ -358,7 +358,7 @@ tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
   return entry([&] {
     if (ptr == nullptr) return report(Status::invalid_argument("ptr is NULL"));
     if (size == 0) return report(Status::invalid_argument("size is 0"));
-    auto memory = tutti::internal::allocate_peer_memory(size);
+    auto memory = tutti::internal::memory::RegionRegistry::instance().allocate(size);
     if (!memory.is_ok()) return report(memory.status().with_context("tuttiMemAlloc"));
     *ptr = *memory;
     return tuttiSuccess;
@@ -368,6 +368,6 @@ tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
 tuttiResult_t tuttiMemFree(void* ptr) {
   return entry([&] {
     if (ptr == nullptr) return tuttiSuccess;
-    return report(tutti::internal::free_peer_memory(ptr).with_context("tuttiMemFree"));
+    return report(tutti::internal::memory::RegionRegistry::instance().free(ptr).with_context("tuttiMemFree"));
   });
 }

@@ -1,5 +1,5 @@
 // Ranges of memory that the program registers.
-#include "communicator/registered_range.h"
+#include "calls/registered_range.h"
 
 #include <fmt/core.h>
 

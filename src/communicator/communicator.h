@@ -31,7 +31,7 @@
 #include "communicator/membership.h"
 #include "communicator/plans.h"
 #include "communicator/refusals.h"
-#include "communicator/registered_range.h"
+#include "calls/registered_range.h"
 #include "communicator/scratch.h"
 #include "communicator/split.h"
 #include "communicator/stalls.h"

@@ -1,4 +1,5 @@
-// How a communicator finds out that its ranks have called different things where no data tells them.
+// How a communicator finds out that its ranks have called different things where no data tells them; and how the other
+// ranks hear of a call that was refused here (refusals.h).
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -25,6 +26,8 @@ constexpr std::int64_t kPartingMs = 1000;
 constexpr int kMaxDisappointments = 9;
 static_assert(kPartingMs >> kMaxDisappointments > 0);
 std::atomic<int> disappointments{0};
+// For the neighbours to hear of a refusal before the program ends the process because of it.
+constexpr std::int64_t kTellRefusalMs = 100;
 
 }  // namespace
 
@@ -114,6 +117,38 @@ void Communicator::part() {
     disappointments.store(next, std::memory_order_relaxed);
   }
   process_rank_.leave();
+}
+
+void Communicator::note_refusal(const Status& status) {
+  set_last_error(status);
+  if (refusals_ == nullptr || finalized_ || failure_->failed()) return;
+  const Status noted = guarded([&] {
+    bool idle = false;
+    {
+      // The end of an operation takes the lock before it looks whether anything was refused meanwhile.
+      const MutexLock lock(mutex_);
+      refusals_->refuse(status.message());
+      goes_slowly_.store(true, std::memory_order_relaxed);
+      idle = !has_queued();
+    }
+    if (idle) refusals_->tell(kTellRefusalMs);
+    return Status();
+  });
+  // Without memory the others find out by the timeout.
+  (void)noted;
+}
+
+void Communicator::withdraw_refusal() {
+  if (finalized_) return;
+  goes_slowly_.store(false, std::memory_order_relaxed);
+  const Status told = guarded([&] { return refusals_->withdraw(), Status(); });
+  (void)told;
+}
+
+void Communicator::tell_refusal() {
+  if (refusals_ == nullptr || !refusals_->stands() || has_queued()) return;
+  const Status told = guarded([&] { return refusals_->tell(0), Status(); });
+  (void)told;
 }
 
 }  // namespace tutti::internal

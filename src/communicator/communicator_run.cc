@@ -191,4 +191,13 @@ Status Communicator::reserve_scratch(std::size_t bytes) {
   return scratch_.grow(bytes);
 }
 
+Status Communicator::set_operator(Call* call, int handle) {
+  auto found = operators_.find(handle);
+  if (!found.is_ok()) return found.status();
+  named_operator_ = std::move(*found);
+  call->op = named_operator_->kind;
+  call->custom = named_operator_.get();
+  return {};
+}
+
 }  // namespace tutti::internal

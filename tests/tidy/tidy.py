@@ -27,7 +27,7 @@ ALLOWED = {
     "device": {"base", "calls", "executor", "join", "memory", "net", "reduction", "transport"},
     "communicator": {"algorithms", "base", "calls", "control", "device", "executor", "join", "memory", "net", "reduction", "schedule",
                      "selection", "streams", "topology", "transport"},
-    "api": {"base", "calls", "communicator", "device", "streams"},
+    "api": {"base", "calls", "communicator", "device", "memory", "streams"},
 }
 # Sources that are no part of a header of their name, and of which header they are.
 PART_OF = {
