@@ -106,11 +106,13 @@ Status Waiter::timed_out() {
 }
 
 Status Waiter::idle_slowly() {
-  static_assert(kLooking > kLongYields, "who is to sleep has then waited for long");
+  static_assert(kLooking > kLongYields + 1, "who is to sleep has then waited for long");
   if (failure_.failed()) [[unlikely]]
     return failure_.status();
   const std::uint32_t yields = idle_count_ - spins_;
-  if (sleeps_ > 0 && !waits_long()) {
+  // Before this look, so that the operation has seen it.
+  const bool waited_long = yields > kLongYields + 1;
+  if (sleeps_ > 0 && !waited_long) {
     // A rank that runs in order goes on by lanes before anybody sleeps: the peer may wait for what it does not look at.
     const std::int64_t now = now_ns();
     if (yields <= kYieldsBeforeLook) begin_looking(now);
@@ -126,7 +128,7 @@ Status Waiter::idle_slowly() {
     if (Status s = look_for_trouble(now); !s.is_ok()) return explain(std::move(s));
     if (sleeps_ > 0 || now - yielding_since_ns_ > kYieldNs) {
       // As above: few yields may have taken that long.
-      if (!waits_long()) {
+      if (!waited_long) {
         idle_count_ = spins_ + kLooking - 1;
         return {};
       }
