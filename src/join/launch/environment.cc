@@ -178,8 +178,15 @@ Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline) {
   if (!chosen.is_ok()) return chosen.status();
   for (const LauncherTrace& other : found) {
     if (!contradict(*chosen, other)) continue;
-    log::info(fmt::format("{} started this process, not {}, whose variables are in its environment, too",
-                          text_of(*chosen), text_of(other)));
+    const std::string line = fmt::format("{} started this process, not {}, whose variables are in its environment, too",
+                                         text_of(*chosen), text_of(other));
+    // A script that the other launcher has started may have set such variables for all of its ranks alike.
+    if (settings.launcher.empty() && chosen->ranks == 1 && other.starts_ranks && other.ranks.value_or(1) > 1) {
+      log::warn(fmt::format("{}: so this rank is alone in its job. If it is one of {}, set TUTTI_LAUNCHER={}", line,
+                            *other.ranks, other.launcher));
+    } else {
+      log::info(line);
+    }
   }
   if (chosen->launcher == kPlain) return detect_plain();
   if (chosen->launcher == "pmix") return detect_pmix(settings, deadline);

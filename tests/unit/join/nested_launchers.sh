@@ -99,4 +99,14 @@ joined 'TUTTI_LAUNCHER=torchrun' 1 torchrun \
 # A script gives the launcher's ranks torchrun's names, without an address.
 joined "$name with its ranks as torchrun names them" 2 "$name" "${outer[@]}" 2 sh -c \
   'RANK=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}} WORLD_SIZE=2 "$1" linger; exit $?' renaming "$program"
+# A script makes each of the launcher's ranks the only one of a job: they may be meant so, but are told.
+PORT=1 timeout 100 "${outer[@]}" 2 sh -c \
+  'RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$1"; exit $?' alone "$program" >"$folder/out" 2>"$folder/err" || true
+if [[ $(grep -c '^joined as 0 of 1 by torchrun' "$folder/out") != 2 ]] ||
+  ! grep -q "alone in its job. If it is one of 2, set TUTTI_LAUNCHER=$name" "$folder/err"; then
+  echo "FAILED: ranks of $name in jobs of one rank:"; cat "$folder/out" "$folder/err"
+  failed=1
+else
+  echo "passed: ranks of $name in jobs of one rank"
+fi
 exit "$failed"
