@@ -83,6 +83,8 @@ documented 'No launcher'
 
 begin
 TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 RANK=1 WORLD_SIZE=2 "$program" >"$out" 2>&1 && failed=1
+timeout 100 "$tutti" run -n 2 -- sh -c 'RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$1"; exit $?' alone \
+  "$program" >>"$out" 2>&1 || true
 documented 'Two launchers'
 
 # 3: Slurm's batch script without srun.
