@@ -20,7 +20,11 @@ void wait_while(const std::atomic<bool>& flag) {
 // What a stream is kept at until it is opened.
 struct Gate {
   std::atomic<bool> closed{true};
-  static void hold(void* gate) { wait_while(static_cast<Gate*>(gate)->closed); }
+  std::atomic<bool> on_the_way{true};  // the stream has not come to it
+  static void hold(void* gate) {
+    static_cast<Gate*>(gate)->on_the_way = false;
+    wait_while(static_cast<Gate*>(gate)->closed);
+  }
 };
 
 }  // namespace
@@ -314,6 +318,8 @@ TEST_CASE("a communicator whose device has failed can be destroyed") {
   const DeviceBytes buffer(job.device(0), Bytes(100, std::byte(1)));
   stream.call(&Gate::hold, &gate);
   sum(job, 0, buffer, 100, stream.get());
+  // A function that a stream comes to while the device is broken is not called, and nobody frees what it was given.
+  wait_while(gate.on_the_way);
   (void)TestDriver::get().make_broken(1);
   CHECK(tuttiCommFinalize(job.comm(0)) == tuttiUnhandledCudaError);
   const std::string text = tuttiGetLastError(job.comm(0));
