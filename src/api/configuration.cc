@@ -24,7 +24,8 @@ constexpr std::size_t kLeastBytes = offsetof(tuttiConfig_t, cross_memory) + size
 constexpr std::size_t kMostBytes = 4096;
 // A field that a later version puts where this one has padding would hold whatever an older caller has there.
 static_assert(offsetof(tuttiConfig_t, device) == kLeastBytes);
-static_assert(sizeof(tuttiConfig_t) == offsetof(tuttiConfig_t, device) + sizeof(const char*));
+static_assert(sizeof(tuttiConfig_t) == offsetof(tuttiConfig_t, device) + sizeof(const char*),
+              "behind the last field, which stands here, there is no padding");
 
 std::string version_text(unsigned version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
