@@ -1,4 +1,5 @@
-// How a thread that sleeps on descriptors is woken by others: an eventfd. All wakers of the library are of this class.
+// An eventfd: it wakes a thread that sleeps on descriptors. The library wakes threads by this class alone, or by a
+// condition variable.
 //
 // Threads: any; reset() by the last that uses it.
 #pragma once
@@ -17,9 +18,9 @@ class EventFd {
   static Result<EventFd> create();
 
   [[nodiscard]] bool valid() const { return fd_.valid(); }
-  // Readable once it has been rung, until it is cleared; -1: none. Another process may have a copy.
+  // Readable from a ring until clear(); -1: there is none. Another process may have a copy.
   [[nodiscard]] int fd() const { return fd_.get(); }
-  // Wakes who sleeps on it, now or at the next sleep. Nothing where there is none.
+  // Wakes the thread that sleeps on it, now or at its next sleep. Without a descriptor it does nothing.
   void ring() const { ring(fd()); }
   static void ring(int fd);
   void clear() const;

@@ -1,5 +1,5 @@
-// The pause between two looks at what changes without waking anybody: words that peers, devices, or threads on their
-// fast path write. All other waits are for a mutex's condition, or for descriptors.
+// The pause between two looks at a word that another thread, a peer process or a device writes without waking anybody.
+// All other waits of the library sleep on a condition variable or on descriptors.
 #pragma once
 
 #include <sched.h>
@@ -13,7 +13,7 @@ namespace tutti::internal {
 
 class LookAgain {
  public:
-  // Whoever writes it probably does so soon, and may need this processor for that: the first pauses only yield.
+  // The writer is probably about to write, and may need this processor for it: so the first pauses only yield.
   void pause() {
     if (soon_.passed()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

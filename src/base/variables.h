@@ -1,7 +1,7 @@
-// The environment variables of tutti, its programs and its bindings: all that there are, each in one row with what is
-// said of it, how its value is read, and the field of tuttiConfig_t that overrides it. What reads or tells settings
-// goes by these rows: the environment (config.h), the C structure (api/configuration.cc), `tutti info`, `tutti doctor`,
-// the log. docs/settings.md and the Python module's Config are compared with them by tests.
+// All environment variables of tutti, its programs and its bindings. Each has one row: its name, default and meaning,
+// how its value is read, and the field of tuttiConfig_t that overrides it. These rows serve the environment (config.h),
+// the C structure (api/configuration.cc), `tutti info`, `tutti doctor` and the log. Tests compare docs/settings.md and
+// the Python module's Config with them.
 //
 // Threads: any; nothing here has state.
 #pragma once
@@ -34,7 +34,7 @@ struct Variable {
   Decides decides = Decides::kEachRank;
   // Of tuttiConfig_t; neither: no field overrides the variable.
   std::variant<std::monostate, int tuttiConfig_t::*, const char * tuttiConfig_t::*> field{};
-  // Sets what Settings has for it; gives that its default back. Null: Settings has nothing for it.
+  // read() sets the field of Settings, reset() gives it its default back. Null: Settings has no such field.
   Status (*read)(const SettingValue& value, Settings* settings) = nullptr;
   void (*reset)(const Settings& defaults, Settings* settings) = nullptr;
 };

@@ -1,4 +1,4 @@
-// What is staged; backend_direct.cc has what a kernel does.
+// Staged operations; backend_direct.cc has the direct ones.
 #include "device/backend.h"
 
 #include <algorithm>

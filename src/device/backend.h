@@ -1,8 +1,8 @@
-// A communicator's operations on the memory of a CUDA device, in the order of the calls: into streams, together with
-// those of other ranks (convoy.h) or alone, or into a graph. What is staged passes through the host (plan.h); what goes
-// directly a kernel does (direct.h).
+// Runs a communicator's operations on the memory of a CUDA device, in the order of the calls. It puts them into
+// streams, alone or together with those of other ranks (convoy.h), or into a graph. A staged operation passes through
+// the host (plan.h); a direct one is done by a kernel (direct.h).
 //
-// Threads: the one that makes the communicator's calls, but for what says otherwise.
+// Threads: the one that makes the communicator's calls, unless a function says otherwise.
 #pragma once
 
 #include <atomic>
@@ -80,13 +80,14 @@ class DeviceBackend {
 
   // Fails the communicator if ranks that met on the device did not agree. Any thread.
   void look_at_meetings();
-  // The same, and if the device no longer works: what is in the streams of such a one never ends. Asks the driver.
+  // The same, and also fails it if the device no longer works: operations in its streams would never end. Asks the
+  // driver.
   void look();
   // How many batches a stream has still to come to. Any thread.
   [[nodiscard]] std::size_t coming() const { return coming_.load(std::memory_order_acquire); }
   // Whether a direct collective has still to end; or the device has failed.
   [[nodiscard]] bool runs_directly() const { return open_->runs_directly(); }
-  // Of a communicator that has failed: what waits for others on the device goes on. Any thread.
+  // The communicator has failed: kernels and streams that wait for other ranks go on. Any thread.
   void stop() noexcept;
   // Streams and graphs do not find the communicator any more.
   void close() { open_->close(); }

@@ -1,5 +1,5 @@
-// What a transport knows of the ranks of a communicator: where they run, and how they share their machines. Every rank
-// derives the same from the same address book, but for what is said to be this rank's.
+// The ranks of a communicator as a transport sees them: on which hosts they run, and how they share the processors.
+// All ranks derive the same values from the same address table, except for the fields that are this rank's own.
 #pragma once
 
 #include <cstddef>
