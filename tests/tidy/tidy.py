@@ -207,29 +207,23 @@ def check_needs(files):
                 report(path, text.count("\n", 0, text.find(used[0])) + 1, f"{used[0]} needs <{header}>")
 
 
-def check_environment(path, lines):
-    if path == ROOT / "src/base/config.cc":
-        return
-    for number, line in enumerate(lines, 1):
-        if re.search(r"\b(secure_)?getenv\s*\(", line):
-            report(path, number, "getenv outside src/base/config.cc")
+# What one file alone may use, in which folders. Clang sees through the locks of base/mutex.h alone (thread_safety.py).
+BY_ONE_FILE = [
+    ("src/base/config.cc", ("src", "include"), r"\b(secure_)?getenv\s*\(", "getenv outside src/base/config.cc"),
+    ("src/base/mutex.h", ("src",), r"\bstd::(\w*mutex|\w+_lock|lock_guard|condition_variable\w*)\b",
+     "a lock that is not one of base/mutex.h"),
+    ("src/base/look_again.h", ("src",), r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(",
+     "a sleep outside src/base/look_again.h"),
+]
 
 
-# Clang sees through those of base/mutex.h alone (thread_safety.py).
-def check_locks(path, lines):
-    if path == ROOT / "src/base/mutex.h":
-        return
-    for number, line in enumerate(lines, 1):
-        if re.search(r"\bstd::(\w*mutex|\w+_lock|lock_guard|condition_variable\w*)\b", line):
-            report(path, number, "a lock that is not one of base/mutex.h")
-
-
-def check_sleeps(path, lines):
-    if path == ROOT / "src/base/look_again.h":
-        return
-    for number, line in enumerate(lines, 1):
-        if re.search(r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(", line):
-            report(path, number, "a sleep outside src/base/look_again.h")
+def check_use(path, lines, top):
+    for owner, folders, use, finding in BY_ONE_FILE:
+        if top not in folders or path == ROOT / owner:
+            continue
+        for number, line in enumerate(lines, 1):
+            if re.search(use, line):
+                report(path, number, finding)
 
 
 def strip(text):
@@ -323,10 +317,7 @@ def main():
             check_functions(path, text)
         if top == "src":
             check_includes(path, lines)
-            check_locks(path, lines)
-            check_sleeps(path, lines)
-        if top in ("src", "include"):
-            check_environment(path, lines)
+        check_use(path, lines, top)
         by_torch = path.parent.match("tests/bindings/torch")  # as the bindings themselves
         if path.suffix in (".cc", ".c") and top in ("src", "tests", "perf", "tools") and not by_torch:
             check_built(path, build_files)
