@@ -13,6 +13,7 @@
 #include "api/handles.h"
 #include "api/operations.h"
 #include "api/public_types.h"
+#include "device/backend.h"
 #include "streams/host_functions.h"
 
 namespace tutti::internal::api {

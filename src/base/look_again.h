@@ -1,5 +1,5 @@
 // The pause between two looks at a word that another thread, a peer process or a device writes without waking anybody.
-// All other waits of the library sleep on a condition variable or on descriptors.
+// No other wait of the library sleeps for a fixed time.
 #pragma once
 
 #include <sched.h>

@@ -63,7 +63,7 @@ class DeviceBackend {
   void join(const Secret& secret);
 
   [[nodiscard]] int ordinal() const { return open_->device().ordinal(); }
-  // How a kernel does such calls, "direct"; null: none does.
+  // How a kernel does such calls: "direct", "direct by windows"; null: none does.
   [[nodiscard]] const char* direct_way(Collective collective, std::size_t bytes);
 
   // That the device takes the streams, null for its default one, and reaches the buffers. What is refused is so before

@@ -272,7 +272,7 @@ TUTTI_HOST_DEVICE inline DirectPart direct_part(const DirectCall& call, int rank
       part.in_rank = call.root;
       part.in_at = own_block;
       break;
-    default: break;  // moves nothing, or is none of these
+    default: part.count = 0; break;  // a barrier moves nothing
   }
   return part;
 }

@@ -9,12 +9,6 @@ namespace tutti::internal::executor {
 using schedule::Step;
 using schedule::StepKind;
 
-namespace {
-
-// Peers end their epochs in a failed operation's buffers within microseconds; a peer that has been stopped does not.
-
-}  // namespace
-
 Status CpuExecutor::run(const Operation& op, std::uint32_t number, std::size_t done) {
   Status status;
   // What lacks memory throws, and must not leave the buffers with the peers, nor them waiting for this rank.
@@ -261,6 +255,7 @@ bool CpuExecutor::reclaimed(const Operation& op) {
                      [](transport::Link* link) { return link->revoked(); });
 }
 
+// Peers end their epochs in a failed operation's buffers within microseconds; a peer that has been stopped does not.
 void CpuExecutor::reclaim(const Operation& op) {
   revoke(op);
   for (LookAgain look; !reclaimed(op);) look.pause();

@@ -103,7 +103,8 @@ class Transport {
   // same on every rank.
   [[nodiscard]] virtual std::size_t slice_bytes(const Ranks& ranks, Collective collective) const = 0;
 
-  // Whether two ranks can share memory by it: they are of one host then. Transitive; the same on every rank.
+  // Whether two ranks can share memory by it: they are of one host then. Only ranks of one machine can
+  // (PeerInfo::same_machine). Transitive; the same on every rank.
   [[nodiscard]] virtual bool shares_memory(const PeerInfo& a, const PeerInfo& b) const = 0;
   // What this rank must tell all others before it is known which ranks are connected; this is where it opens what it
   // needs. Nothing: no rank tells anything, the same on every rank.

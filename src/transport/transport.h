@@ -65,7 +65,7 @@ struct MemoryUse {
   bool rewrites_input = false;
 };
 
-// Whether such reading pays in a collective.
+// Whether reading peers' memory (MemoryUse::read_in_turns) pays in a collective.
 constexpr bool is_read_in_turns(Collective collective) {
   return !combines(collective) && is_among(kGettingOwnBlock | kPermuting, collective);
 }

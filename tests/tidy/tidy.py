@@ -22,7 +22,7 @@ ALLOWED = {
     "topology": {"schedule", "algorithms", "base"},
     "selection": {"topology", "schedule", "algorithms", "base"},
     "executor": {"schedule", "transport", "reduction", "memory", "base"},
-    "calls": {"base", "executor", "memory", "reduction", "schedule", "transport"},
+    "calls": {"base", "executor", "memory", "reduction", "schedule"},
     "streams": {"base", "executor"},
     "device": {"base", "calls", "executor", "join", "memory", "net", "reduction", "transport"},
     "communicator": {"algorithms", "base", "calls", "control", "device", "executor", "join", "memory", "net", "reduction", "schedule",

@@ -65,11 +65,9 @@ bool ShmPairs::claim(int job_rank) {
 }
 
 void ShmPairs::set(int job_rank, Entry entry) {
-  {
-    const MutexLock lock(mutex_);
-    pairs_[job_rank] = std::move(entry);
-    changed_.notify_all();
-  }
+  const MutexLock lock(mutex_);
+  pairs_[job_rank] = std::move(entry);
+  changed_.notify_all();
 }
 
 Status ShmPairs::add(int job_rank, Channel channel, const LinkOwner& owner) {
