@@ -221,7 +221,7 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings, const std::st
   }
   if (rank == 0 && !settings.topology.empty()) {
     auto graph = topology::read_graph(settings.topology);
-    if (!graph.is_ok()) return graph.status().with_context("TUTTI_TOPOLOGY");
+    if (!graph.is_ok()) return graph.status().with_code(Code::kInvalidUsage).with_context("TUTTI_TOPOLOGY");
     told.topology = topology::to_json(*graph);
   }
   told.strict = settings.strict;

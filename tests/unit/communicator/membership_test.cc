@@ -418,6 +418,18 @@ TEST_CASE("a rank that cannot share memory: its pairs use tcp, also after a spli
   }
 }
 
+TEST_CASE("a file that a variable names and that cannot be read is the variable's fault") {
+  for (const char* path : {"/no/such/file", "/etc/passwd"}) {
+    INFO(path);
+    Settings tuning;
+    tuning.tuning = path;
+    CHECK(describe_self(0, tuning).status().code() == Code::kInvalidUsage);
+    Settings topology;
+    topology.topology = path;
+    CHECK(describe_self(0, topology).status().code() == Code::kInvalidUsage);
+  }
+}
+
 TEST_CASE("a rank describes itself so that it can be read back") {
   Settings settings;
   settings.algorithm = "chain";
