@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "device/direct.h"
+#include "os/clock.h"
 #include "reduction/reduction.h"
 
 namespace tutti::internal::test {

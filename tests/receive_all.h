@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <span>
 
-#include "base/clock.h"
+#include "os/clock.h"
 
 namespace tutti::internal::test {
 

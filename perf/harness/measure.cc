@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "base/clock.h"
+#include "os/clock.h"
 
 namespace tutti::internal::perf {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
+#include "os/clock.h"
 #include "problems.h"
 
 namespace tutti::internal::perf {

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "base/standard_streams.h"
 #include "measure.h"
 #include "operation.h"
 #include "options.h"
+#include "os/standard_streams.h"
 #include "problems.h"
 #include "ranks.h"
 #include "report.h"

@@ -18,10 +18,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/control_group.h"
 #include "operation.h"
+#include "os/clock.h"
 
 namespace tutti::internal::perf {
 namespace {

@@ -16,8 +16,8 @@
 #include <cstdio>
 #include <new>
 
-#include "base/processor.h"
 #include "compare_worker.h"
+#include "os/processor.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::perf {
 namespace {

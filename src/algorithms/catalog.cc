@@ -10,9 +10,9 @@
 
 #include "algorithms/loaded.h"
 #include "base/first_use.h"
-#include "base/fork.h"
-#include "base/mutex.h"
 #include "base/similar.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::algorithms {
 namespace {

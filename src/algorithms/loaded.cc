@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "algorithms/prove.h"
-#include "base/clock.h"
 #include "base/first_use.h"
-#include "base/fork.h"
-#include "base/mutex.h"
+#include "os/clock.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::algorithms {
 namespace {

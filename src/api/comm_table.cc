@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/first_use.h"
-#include "base/look_again.h"
+#include "os/look_again.h"
 
 namespace tutti::internal::api {
 

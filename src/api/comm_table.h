@@ -25,10 +25,10 @@
 
 #include "api/handle.h"
 #include "api/thread_record.h"
-#include "base/asymmetric_fence.h"
-#include "base/fork.h"
-#include "base/mutex.h"
 #include "communicator/communicator.h"
+#include "os/asymmetric_fence.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::api {
 

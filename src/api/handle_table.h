@@ -15,8 +15,8 @@
 
 #include "api/handle.h"
 #include "base/first_use.h"
-#include "base/fork.h"
-#include "base/mutex.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::api {
 

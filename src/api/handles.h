@@ -8,7 +8,7 @@
 #include "api/comm_table.h"
 #include "api/handle_table.h"
 #include "base/float_mode.h"
-#include "base/mutex.h"
+#include "os/mutex.h"
 #include "streams/stream.h"
 #include "tutti/tutti.h"
 

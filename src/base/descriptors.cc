@@ -8,10 +8,10 @@
 #include <cerrno>
 
 #include "base/first_use.h"
-#include "base/fork.h"
 #include "base/log.h"
-#include "base/mutex.h"
 #include "base/status.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 namespace {

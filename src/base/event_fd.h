@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 

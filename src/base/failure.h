@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/mutex.h"
 #include "base/status.h"
+#include "os/clock.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "base/event_fd.h"
-#include "base/fork.h"
 #include "base/log.h"
-#include "base/mutex.h"
 #include "base/service_thread.h"
-#include "base/unique_fd.h"
+#include "os/fork.h"
+#include "os/mutex.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 namespace {

@@ -11,7 +11,7 @@
 #include <csignal>
 
 #include "base/control_group.h"
-#include "base/held_signal.h"
+#include "os/held_signal.h"
 
 namespace tutti::internal {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 

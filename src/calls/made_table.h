@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "base/mutex.h"
 #include "base/status.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 

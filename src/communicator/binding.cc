@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <optional>
 
-#include "base/bound_processors.h"
 #include "base/log.h"
 #include "join/launch/local_rank.h"
+#include "os/bound_processors.h"
 #include "topology/binding.h"
 
 namespace tutti::internal {

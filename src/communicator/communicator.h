@@ -18,7 +18,6 @@
 #include "base/config.h"
 #include "base/failure.h"
 #include "base/float_mode.h"
-#include "base/mutex.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "calls/batch.h"
@@ -42,6 +41,7 @@
 #include "executor/waiter.h"
 #include "join/job.h"
 #include "join/process_rank.h"
+#include "os/mutex.h"
 #include "streams/stream.h"
 
 namespace tutti::internal {

@@ -4,10 +4,10 @@
 #include <variant>
 
 #include "algorithms/loaded.h"
-#include "base/clock.h"
 #include "base/service_thread.h"
 #include "join/in_process.h"
 #include "join/launch/environment.h"
+#include "os/clock.h"
 #include "selection/select.h"
 #include "transport/registry.h"
 #include "transport/verbs/options.h"

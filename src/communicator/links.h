@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/failure.h"
-#include "base/mutex.h"
 #include "communicator/membership.h"
+#include "os/mutex.h"
 #include "transport/adapter.h"
 #include "transport/connections/connector.h"
 #include "transport/transport.h"

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <map>
 
-#include "base/fork.h"
 #include "communicator/membership.h"
 #include "join/peer_info.h"
+#include "os/fork.h"
 
 namespace tutti::internal {
 namespace {

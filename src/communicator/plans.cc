@@ -9,7 +9,7 @@
 #include "algorithms/prove.h"
 #include "base/float_mode.h"
 #include "base/log.h"
-#include "base/look_again.h"
+#include "os/look_again.h"
 #include "selection/prediction.h"
 
 namespace tutti::internal {

@@ -8,13 +8,13 @@
 #include <memory>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/failure.h"
 #include "communicator/call_history.h"
 #include "communicator/links.h"
 #include "communicator/membership.h"
 #include "executor/plan.h"
 #include "executor/waiter.h"
+#include "os/clock.h"
 #include "selection/select.h"
 
 namespace tutti::internal {

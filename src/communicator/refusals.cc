@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/rank_list.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 namespace {

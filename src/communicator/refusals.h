@@ -10,11 +10,11 @@
 #include <map>
 #include <string>
 
-#include "base/mutex.h"
 #include "base/status.h"
 #include "communicator/call_history.h"
 #include "communicator/membership.h"
 #include "control/control_tree.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 

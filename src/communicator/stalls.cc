@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/rank_list.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 namespace {

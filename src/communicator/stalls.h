@@ -8,15 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/failure.h"
-#include "base/mutex.h"
 #include "base/stall.h"
 #include "communicator/call_history.h"
 #include "communicator/membership.h"
 #include "communicator/refusals.h"
 #include "communicator/transfers.h"
 #include "control/control_tree.h"
+#include "os/clock.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 

@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/mutex.h"
 #include "control/call_ledger.h"
 #include "control/control_messages.h"
 #include "control/control_neighbour.h"
 #include "control/control_tree.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::control {
 

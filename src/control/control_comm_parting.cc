@@ -2,10 +2,10 @@
 // have refused.
 #include <utility>
 
-#include "base/clock.h"
 #include "control/call_comparison.h"
 #include "control/control_comm.h"
 #include "control/socket_tree.h"
+#include "os/clock.h"
 
 namespace tutti::internal::control {
 namespace {

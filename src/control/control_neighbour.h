@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "base/unique_fd.h"
 #include "net/frame.h"
 #include "net/socket.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 

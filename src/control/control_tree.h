@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/failure.h"
 #include "base/status.h"
 #include "control/call_record.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 

@@ -53,10 +53,8 @@
 #include <vector>
 
 #include "base/event_fd.h"
-#include "base/mutex.h"
 #include "base/service_thread.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "control/control_messages.h"
 #include "control/control_neighbour.h"
 #include "control/control_tree.h"
@@ -64,6 +62,8 @@
 #include "net/auth.h"
 #include "net/dial.h"
 #include "net/socket.h"
+#include "os/mutex.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
 #include "control/control_comm.h"
 #include "control/socket_tree.h"
 #include "control/tree_shape.h"
 #include "net/address.h"
 #include "net/socket.h"
+#include "os/clock.h"
 
 namespace tutti::internal::control {
 namespace {

@@ -15,9 +15,9 @@
 #include <climits>
 #include <utility>
 
-#include "base/clock.h"
 #include "control/control_comm.h"
 #include "control/socket_tree.h"
+#include "os/clock.h"
 
 namespace tutti::internal::control {
 namespace {

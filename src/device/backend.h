@@ -12,7 +12,6 @@
 #include <span>
 #include <string_view>
 
-#include "base/clock.h"
 #include "base/failure.h"
 #include "base/status.h"
 #include "calls/batch.h"
@@ -21,6 +20,7 @@
 #include "device/plan.h"
 #include "device/windows.h"
 #include "join/unique_id.h"
+#include "os/clock.h"
 #include "transport/ranks.h"
 
 namespace tutti::internal {

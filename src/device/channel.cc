@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/first_use.h"
-#include "base/mutex.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 namespace {

@@ -19,12 +19,12 @@
 #include <vector>
 
 #include "base/failure.h"
-#include "base/mutex.h"
 #include "base/status.h"
 #include "calls/batch.h"
 #include "device/meetings.h"
 #include "join/unique_id.h"
 #include "memory/cuda_device.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 

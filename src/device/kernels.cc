@@ -9,7 +9,7 @@
 
 #include "base/first_use.h"
 #include "base/log.h"
-#include "base/mutex.h"
+#include "os/mutex.h"
 #include "reduction/device_code.h"
 
 // What nvcc has made (src/meson.build); null in programs that are linked without.

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/first_use.h"
-#include "base/mutex.h"
 #include "memory/pinned_memory.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "base/look_again.h"
 #include "device/backend.h"
+#include "os/look_again.h"
 
 namespace tutti::internal {
 

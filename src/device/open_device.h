@@ -5,12 +5,12 @@
 #include <memory>
 #include <utility>
 
-#include "base/mutex.h"
 #include "base/status.h"
 #include "device/channel.h"
 #include "device/kernels.h"
 #include "device/plan.h"
 #include "memory/cuda_device.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 

@@ -11,9 +11,9 @@
 
 #include "base/first_use.h"
 #include "base/log.h"
-#include "base/mutex.h"
 #include "memory/pinned_memory.h"
 #include "net/frame.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 namespace {

@@ -1,6 +1,6 @@
 #include "executor/affinity.h"
 
-#include "base/clock.h"
+#include "os/clock.h"
 
 namespace tutti::internal::executor {
 namespace {

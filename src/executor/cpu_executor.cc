@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/look_again.h"
+#include "os/look_again.h"
 
 namespace tutti::internal::executor {
 

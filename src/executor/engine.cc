@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/first_use.h"
-#include "base/fork.h"
-#include "base/mutex.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::executor {
 namespace {

@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <utility>
 
-#include "base/asymmetric_fence.h"
-#include "base/bound_processors.h"
-#include "base/clock.h"
-#include "base/processor.h"
 #include "executor/turn_taking.h"
+#include "os/asymmetric_fence.h"
+#include "os/bound_processors.h"
+#include "os/clock.h"
+#include "os/processor.h"
 
 namespace tutti::internal::executor {
 namespace {

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/mutex.h"
 #include "base/service_thread.h"
 #include "base/status.h"
 #include "executor/cpu_executor.h"
+#include "os/mutex.h"
 #include "transport/event_set.h"
 #include "transport/wakeup_fd.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "base/asymmetric_fence.h"
+#include "os/asymmetric_fence.h"
 
 namespace tutti::internal::executor {
 namespace {

@@ -17,13 +17,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/failure.h"
-#include "base/processor.h"
 #include "base/stall.h"
 #include "base/status.h"
 #include "executor/affinity.h"
 #include "executor/turn_taking.h"
+#include "os/clock.h"
+#include "os/processor.h"
 #include "transport/event_set.h"
 #include "transport/transport.h"
 #include "transport/wakeup_fd.h"

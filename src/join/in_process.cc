@@ -7,12 +7,12 @@
 #include <map>
 #include <utility>
 
-#include "base/mutex.h"
 #include "base/rank_list.h"
 #include "control/call_comparison.h"
 #include "control/call_ledger.h"
 #include "join/root_service.h"
 #include "net/auth.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 namespace {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <climits>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "join/root_search.h"
 #include "join/root_service.h"
@@ -14,6 +13,7 @@
 #include "join/unique_id.h"
 #include "net/frame.h"
 #include "net/socket.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 namespace {

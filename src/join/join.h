@@ -17,11 +17,11 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/descriptors.h"
 #include "base/status.h"
 #include "join/job.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 

@@ -7,13 +7,13 @@
 #include <cstring>
 #include <string_view>
 
-#include "base/fork.h"
 #include "base/hex.h"
-#include "base/mutex.h"
-#include "base/unique_fd.h"
 #include "net/address.h"
 #include "net/auth.h"
 #include "net/frame.h"
+#include "os/fork.h"
+#include "os/mutex.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 namespace {

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "base/first_use.h"
-#include "base/fork.h"
-#include "base/mutex.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 namespace {

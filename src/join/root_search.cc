@@ -6,12 +6,12 @@
 #include <optional>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/control_group.h"
 #include "join/root_service.h"
 #include "join/wait_notices.h"
 #include "net/dial.h"
 #include "net/socket.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 namespace {

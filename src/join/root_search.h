@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "join/tree_builder.h"
 #include "net/address.h"
 #include "net/auth.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 

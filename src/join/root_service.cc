@@ -12,10 +12,8 @@
 #include <utility>
 
 #include "base/descriptors.h"
-#include "base/fork.h"
 #include "base/lasting_thread.h"
 #include "base/log.h"
-#include "base/mutex.h"
 #include "base/rank_list.h"
 #include "control/control_tree.h"
 #include "join/root_search.h"
@@ -23,6 +21,8 @@
 #include "net/auth.h"
 #include "net/frame.h"
 #include "net/socket.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 namespace {

@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "base/version.h"
 #include "control/tree_shape.h"
 #include "join/peer_info.h"
 #include "join/unique_id.h"
+#include "os/clock.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 

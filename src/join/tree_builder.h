@@ -3,12 +3,12 @@
 // Threads: the one that joins.
 #pragma once
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "join/job.h"
 #include "join/root_service.h"
+#include "os/clock.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <string>
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 

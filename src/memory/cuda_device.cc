@@ -10,7 +10,7 @@
 
 #include "base/config.h"
 #include "base/first_use.h"
-#include "base/mutex.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::memory {
 namespace {

@@ -21,15 +21,15 @@
 #include <memory>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/event_fd.h"
 #include "base/first_use.h"
-#include "base/fork.h"
-#include "base/mutex.h"
 #include "base/service_thread.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "memory/change_log.h"
+#include "os/clock.h"
+#include "os/fork.h"
+#include "os/mutex.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::memory {
 namespace {

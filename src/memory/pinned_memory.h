@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "base/mutex.h"
 #include "base/status.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::memory {
 

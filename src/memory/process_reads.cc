@@ -11,7 +11,7 @@
 #include <memory>
 #include <new>
 
-#include "base/clock.h"
+#include "os/clock.h"
 
 namespace tutti::internal::memory {
 namespace {

@@ -14,10 +14,10 @@
 #include <map>
 #include <vector>
 
-#include "base/fork.h"
-#include "base/mutex.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "os/fork.h"
+#include "os/mutex.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::memory {
 

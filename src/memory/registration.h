@@ -20,10 +20,10 @@
 #include <string>
 #include <vector>
 
-#include "base/mutex.h"
 #include "base/status.h"
 #include "memory/memory_monitor.h"
 #include "memory/source.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::memory {
 

@@ -6,11 +6,11 @@
 #include <list>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/unique_fd.h"
 #include "net/auth.h"
 #include "net/shortage.h"
 #include "net/socket.h"
+#include "os/clock.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::net {
 

@@ -21,7 +21,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::net {
 namespace {

@@ -16,10 +16,10 @@
 #include <utility>
 
 #include "base/first_use.h"
-#include "base/fork.h"
-#include "base/mutex.h"
 #include "net/frame.h"
 #include "net/socket.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::net {
 namespace {

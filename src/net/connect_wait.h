@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/clock.h"
 #include "base/failure.h"
 #include "base/stall.h"
 #include "base/status.h"
+#include "os/clock.h"
 
 namespace tutti::internal::net {
 

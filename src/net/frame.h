@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "base/clock.h"
 #include "base/status.h"
+#include "os/clock.h"
 
 namespace tutti::internal::net {
 

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "base/clock.h"
+#include "os/clock.h"
 
 namespace tutti::internal::net {
 namespace {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "net/address.h"
+#include "os/clock.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::net {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/first_use.h"
-#include "base/fork.h"
+#include "os/fork.h"
 #include "selection/prediction.h"
 #include "topology/cluster.h"
 

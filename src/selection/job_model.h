@@ -11,7 +11,7 @@
 
 #include "algorithms/catalog.h"
 #include "base/message_costs.h"
-#include "base/mutex.h"
+#include "os/mutex.h"
 #include "selection/tuning.h"
 #include "topology/graph.h"
 #include "topology/routes.h"

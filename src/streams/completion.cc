@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
 #include "executor/engine.h"
 #include "executor/turn_taking.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/failure.h"
-#include "base/mutex.h"
 #include "base/status.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 

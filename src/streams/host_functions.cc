@@ -4,9 +4,9 @@
 #include <new>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/first_use.h"
 #include "base/float_mode.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 namespace {

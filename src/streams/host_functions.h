@@ -5,10 +5,10 @@
 
 #include <memory>
 
-#include "base/fork.h"
-#include "base/mutex.h"
 #include "base/service_thread.h"
 #include "base/status.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 #include "streams/completion.h"
 #include "streams/stream.h"
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/mutex.h"
 #include "base/status.h"
+#include "os/mutex.h"
 #include "streams/completion.h"
 #include "streams/stream_record.h"
 

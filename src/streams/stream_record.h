@@ -8,9 +8,9 @@
 #include <memory>
 #include <utility>
 
-#include "base/fork.h"
-#include "base/mutex.h"
 #include "base/status.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 #include "streams/completion.h"
 
 namespace tutti::internal {

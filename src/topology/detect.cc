@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "base/fork.h"
+#include "os/fork.h"
 
 namespace tutti::internal::topology {
 namespace {

@@ -10,12 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/collectives.h"
 #include "base/config.h"
 #include "base/failure.h"
 #include "base/message_costs.h"
 #include "base/status.h"
+#include "os/clock.h"
 #include "transport/connections/connector.h"
 #include "transport/ranks.h"
 #include "transport/transport.h"

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "base/asymmetric_fence.h"
+#include "os/asymmetric_fence.h"
 #include "transport/fingerprint.h"
 #include "transport/wakeup_fd.h"
 

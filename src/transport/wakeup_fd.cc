@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "base/asymmetric_fence.h"
+#include "os/asymmetric_fence.h"
 
 namespace tutti::internal::transport {
 

@@ -8,7 +8,7 @@
 // it.
 //
 // A rank that is about to sleep publishes a flag in shared memory, makes every other thread's stores visible
-// (asymmetric_fence_heavy in base/asymmetric_fence.h), looks once more, and sleeps on its wakeup fd. A rank that has
+// (asymmetric_fence_heavy in os/asymmetric_fence.h), looks once more, and sleeps on its wakeup fd. A rank that has
 // sent something looks at the flag after its store and rings if it is set. The data path thus needs no fence: the
 // sleeper pays for it with membarrier(2), whose expedited global form acts on all processes that have registered.
 #pragma once
@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "base/event_fd.h"
-#include "base/mutex.h"
 #include "base/status.h"
+#include "os/mutex.h"
 #include "transport/event_set.h"
 
 namespace tutti::internal::transport {

@@ -17,9 +17,9 @@
 #include <string>
 #include <thread>
 
-#include "base/clock.h"
 #include "catch_compat.h"
 #include "job.h"
+#include "os/clock.h"
 
 namespace tutti::internal::test {
 namespace {

@@ -13,8 +13,8 @@
 #include <memory>
 #include <thread>
 
-#include "base/clock.h"
-#include "base/unique_fd.h"
+#include "os/clock.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::test {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
+#include "os/clock.h"
 #include "splits.h"
 #include "suites.h"
 

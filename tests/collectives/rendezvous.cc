@@ -4,7 +4,7 @@
 #include <fstream>
 #include <thread>
 
-#include "base/clock.h"
+#include "os/clock.h"
 
 namespace tutti::internal::test {
 namespace {

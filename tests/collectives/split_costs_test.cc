@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "catch_compat.h"
+#include "os/clock.h"
 #include "sanitizers.h"
 #include "splits.h"
 

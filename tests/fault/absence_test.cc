@@ -7,9 +7,9 @@
 #include <atomic>
 #include <cstring>
 
-#include "base/unique_fd.h"
 #include "collectives/specs.h"
 #include "faults.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::test {
 namespace {

@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "catch_compat.h"
 #include "collectives/job.h"
+#include "os/clock.h"
 
 namespace tutti::internal::test {
 

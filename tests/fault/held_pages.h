@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::test {
 

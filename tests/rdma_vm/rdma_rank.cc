@@ -23,10 +23,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "collectives/programs.h"
 #include "collectives/rendezvous.h"
 #include "collectives/specs.h"
+#include "os/clock.h"
 
 namespace {
 

@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/unique_fd.h"
 #include "catch_compat.h"
+#include "os/clock.h"
+#include "os/unique_fd.h"
 #include "transport/verbs/link.h"
 #include "unit/transport/conformance.h"
 #include "unit/transport/stream_check.h"

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
+#include "os/clock.h"
 #include "verbs_pair.h"
 
 namespace {

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 #include "sim/network.h"
 #include "sim/pacer.h"
 #include "transport/transport.h"

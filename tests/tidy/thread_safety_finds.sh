@@ -1,5 +1,5 @@
 #!/bin/bash
-# The check of locks (thread_safety.py) accepts a source that uses base/mutex.h as it should, and refuses each kind of
+# The check of locks (thread_safety.py) accepts a source that uses os/mutex.h as it should, and refuses each kind of
 # misuse. Skips where there is no Clang.
 # Usage: thread_safety_finds.sh THREAD_SAFETY.PY SOURCE_ROOT
 set -euo pipefail
@@ -8,12 +8,12 @@ root=$2
 command -v clang++ >/dev/null || command -v clang++-14 >/dev/null || exit 77
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-mkdir -p "$tree/src/base" "$tree/build"
-cp "$root"/src/base/{mutex,clock,fork}.h "$tree/src/base"
+mkdir -p "$tree/src/os" "$tree/build"
+cp "$root"/src/os/{mutex,clock,fork}.h "$tree/src/os"
 
 cat >"$tree/src/box.h" <<'TEXT'
-#include "base/fork.h"
-#include "base/mutex.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 using namespace tutti::internal;
 struct Box {
   void put(int value);

@@ -10,24 +10,25 @@ import sys
 ROOT = pathlib.Path(sys.argv[1]).resolve()
 # Who may include whom, besides the folder itself.
 ALLOWED = {
-    "base": set(),
-    "net": {"base"},
-    "control": {"base", "net"},
-    "join": {"base", "net", "control"},
-    "schedule": {"base"},
-    "algorithms": {"schedule", "base"},
-    "reduction": {"base"},
-    "memory": {"base"},
-    "transport": {"base", "memory", "net", "join"},
-    "topology": {"schedule", "algorithms", "base"},
-    "selection": {"topology", "schedule", "algorithms", "base"},
-    "executor": {"schedule", "transport", "reduction", "memory", "base"},
-    "calls": {"base", "executor", "memory", "reduction", "schedule"},
-    "streams": {"base", "executor"},
-    "device": {"base", "calls", "executor", "join", "memory", "net", "reduction", "transport"},
-    "communicator": {"algorithms", "base", "calls", "control", "device", "executor", "join", "memory", "net", "reduction", "schedule",
+    "os": set(),
+    "base": {"os"},
+    "net": {"base", "os"},
+    "control": {"base", "os", "net"},
+    "join": {"base", "os", "net", "control"},
+    "schedule": {"base", "os"},
+    "algorithms": {"schedule", "base", "os"},
+    "reduction": {"base", "os"},
+    "memory": {"base", "os"},
+    "transport": {"base", "os", "memory", "net", "join"},
+    "topology": {"schedule", "algorithms", "base", "os"},
+    "selection": {"topology", "schedule", "algorithms", "base", "os"},
+    "executor": {"schedule", "transport", "reduction", "memory", "base", "os"},
+    "calls": {"base", "os", "executor", "memory", "reduction", "schedule"},
+    "streams": {"base", "os", "executor"},
+    "device": {"base", "os", "calls", "executor", "join", "memory", "net", "reduction", "transport"},
+    "communicator": {"algorithms", "base", "calls", "control", "device", "executor", "join", "memory", "net", "os", "reduction", "schedule",
                      "selection", "streams", "topology", "transport"},
-    "api": {"base", "calls", "communicator", "device", "memory", "streams"},
+    "api": {"base", "os", "calls", "communicator", "device", "memory", "streams"},
 }
 # Sources that are no part of a header of their name, and of which header they are.
 PART_OF = {
@@ -207,13 +208,13 @@ def check_needs(files):
                 report(path, text.count("\n", 0, text.find(used[0])) + 1, f"{used[0]} needs <{header}>")
 
 
-# What one file alone may use, in which folders. Clang sees through the locks of base/mutex.h alone (thread_safety.py).
+# What one file alone may use, in which folders. Clang sees through the locks of os/mutex.h alone (thread_safety.py).
 BY_ONE_FILE = [
     ("src/base/config.cc", ("src", "include"), r"\b(secure_)?getenv\s*\(", "getenv outside src/base/config.cc"),
-    ("src/base/mutex.h", ("src",), r"\bstd::(\w*mutex|\w+_lock|lock_guard|condition_variable\w*)\b",
-     "a lock that is not one of base/mutex.h"),
-    ("src/base/look_again.h", ("src",), r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(",
-     "a sleep outside src/base/look_again.h"),
+    ("src/os/mutex.h", ("src",), r"\bstd::(\w*mutex|\w+_lock|lock_guard|condition_variable\w*)\b",
+     "a lock that is not one of os/mutex.h"),
+    ("src/os/look_again.h", ("src",), r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(",
+     "a sleep outside src/os/look_again.h"),
 ]
 
 

@@ -15,7 +15,7 @@
 #include <fstream>
 #include <memory>
 
-#include "base/clock.h"
+#include "os/clock.h"
 #include "selection/prediction.h"
 #include "topology/detect.h"
 

@@ -9,8 +9,8 @@
 #include "application.h"
 #include "base/config.h"
 #include "base/standard_output.h"
-#include "base/standard_streams.h"
 #include "base/status.h"
+#include "os/standard_streams.h"
 #include "perf/harness/refusal.h"
 
 namespace tutti::internal::tools {

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "cluster_options.h"
 #include "command.h"
 #include "names.h"
+#include "os/clock.h"
 #include "perf/harness/measure.h"
 #include "perf/harness/output_file.h"
 #include "perf/harness/refusal.h"

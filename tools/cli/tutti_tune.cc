@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/version.h"
 #include "candidates.h"
 #include "cluster_options.h"
 #include "command.h"
 #include "names.h"
+#include "os/clock.h"
 #include "perf/harness/options.h"
 #include "perf/harness/ranks.h"
 #include "selection/fitting.h"

@@ -10,9 +10,9 @@
 
 #include "algorithms/loaded.h"
 #include "algorithms/prove.h"
-#include "base/clock.h"
 #include "command.h"
 #include "names.h"
+#include "os/clock.h"
 
 namespace tutti::internal::tools {
 namespace {

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
 #include "join/peer_info.h"
 #include "net/socket.h"
+#include "os/clock.h"
 
 namespace tutti::internal::tools {
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 #include "topology/detect.h"
 #include "transport/verbs/rdma_context.h"
 

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-#include "base/clock.h"
 #include "base/status.h"
+#include "os/clock.h"
 #include "transport/verbs/options.h"
 
 namespace tutti::internal::tools {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::tools {
 

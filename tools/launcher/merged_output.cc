@@ -11,7 +11,7 @@
 #include <climits>
 #include <cstdlib>
 
-#include "base/clock.h"
+#include "os/clock.h"
 
 namespace tutti::internal::tools {
 namespace {

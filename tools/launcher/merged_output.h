@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::tools {
 

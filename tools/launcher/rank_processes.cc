@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::tools {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "input_relay.h"
 #include "merged_output.h"
+#include "os/clock.h"
 #include "rank_processes.h"
 
 namespace tutti::internal::tools {

@@ -19,9 +19,9 @@
 
 #include "base/config.h"
 #include "base/hex.h"
-#include "base/unique_fd.h"
 #include "net/auth.h"
 #include "net/socket.h"
+#include "os/unique_fd.h"
 #include "perf/harness/refusal.h"
 #include "rank_supervisor.h"
 #include "tools/cli/command.h"

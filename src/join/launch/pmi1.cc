@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <optional>
 
-#include "base/fork.h"
-#include "base/mutex.h"
 #include "join/unique_id.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 namespace {

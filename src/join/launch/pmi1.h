@@ -3,10 +3,10 @@
 // Threads: as detect_job().
 #pragma once
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/status.h"
 #include "join/launch/environment.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 

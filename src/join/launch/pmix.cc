@@ -13,9 +13,9 @@
 #include <cstring>
 #include <memory>
 
-#include "base/mutex.h"
 #include "join/root_service.h"
 #include "join/unique_id.h"
+#include "os/mutex.h"
 #endif
 
 namespace tutti::internal {

@@ -17,13 +17,13 @@
 #include <memory>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/failure.h"
 #include "base/stall.h"
-#include "base/unique_fd.h"
 #include "join/peer_info.h"
 #include "join/unique_id.h"
+#include "os/clock.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 

@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/failure.h"
 #include "base/status.h"
 #include "join/peer_info.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 

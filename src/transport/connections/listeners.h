@@ -22,12 +22,12 @@
 #include "base/config.h"
 #include "base/descriptors.h"
 #include "base/event_fd.h"
-#include "base/mutex.h"
-#include "base/unique_fd.h"
 #include "join/peer_info.h"
 #include "join/unique_id.h"
 #include "net/acceptor.h"
 #include "net/address.h"
+#include "os/mutex.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "base/mutex.h"
+#include "os/mutex.h"
 #include "transport/shm/costs.h"
 #include "transport/shm/link.h"
 #include "transport/shm/pairs.h"

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/memfd.h"
-#include "base/numa.h"
+#include "os/numa.h"
 #include "transport/shm/fd_message.h"
 
 namespace tutti::internal::transport::shm {

@@ -16,8 +16,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/clock.h"
-#include "base/processor.h"
+#include "os/clock.h"
+#include "os/processor.h"
 
 namespace tutti::internal::transport::shm {
 

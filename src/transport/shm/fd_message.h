@@ -9,7 +9,7 @@
 #include <cstddef>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::transport::shm {
 

@@ -3,7 +3,7 @@
 #include <span>
 #include <utility>
 
-#include "base/clock.h"
+#include "os/clock.h"
 #include "transport/plain.h"
 #include "transport/shm/link_state.h"
 #include "transport/shm/recv.h"

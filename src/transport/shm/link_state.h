@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/status.h"
+#include "os/clock.h"
 #include "transport/end_watch.h"
 #include "transport/shm/layout.h"
 #include "transport/shm/link_regions.h"

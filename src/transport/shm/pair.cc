@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/clock.h"
-#include "base/numa.h"
 #include "memory/region.h"
+#include "os/clock.h"
+#include "os/numa.h"
 #include "transport/end_watch.h"
 #include "transport/shm/fd_message.h"
 

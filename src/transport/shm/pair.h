@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/mutex.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "os/mutex.h"
+#include "os/unique_fd.h"
 #include "transport/shm/arena.h"
 #include "transport/shm/cross_memory.h"
 #include "transport/shm/layout.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 
-#include "base/mutex.h"
+#include "os/mutex.h"
 #include "transport/adapter.h"
 #include "transport/shm/pair.h"
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 #include "transport/transport.h"
 
 namespace tutti::internal::transport::tcp {

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <system_error>
 
-#include "base/clock.h"
 #include "base/copy.h"
+#include "os/clock.h"
 #include "transport/end_watch.h"
 
 namespace tutti::internal::transport::tcp {

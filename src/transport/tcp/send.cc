@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/clock.h"
+#include "os/clock.h"
 
 namespace tutti::internal::transport::tcp {
 namespace {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "os/unique_fd.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/wire.h"
 

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/clock.h"
 #include "base/memfd.h"
+#include "os/clock.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "memory/registration.h"
+#include "os/unique_fd.h"
 #include "transport/transport.h"
 #include "transport/verbs/completions.h"
 #include "transport/verbs/queue_pair.h"

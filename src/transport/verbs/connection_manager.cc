@@ -16,11 +16,11 @@
 #include <string>
 
 #include "base/first_use.h"
-#include "base/held_signal.h"
 #include "base/log.h"
 #include "base/symbol.h"
 #include "net/address.h"
 #include "net/auth.h"
+#include "os/held_signal.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "base/mutex.h"
 #include "base/status.h"
+#include "os/mutex.h"
 #include "transport/verbs/library.h"
 #include "transport/verbs/ports/ports.h"
 

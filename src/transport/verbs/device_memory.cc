@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "base/unique_fd.h"
 #include "memory/memory_monitor.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {

@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/clock.h"
 #include "base/failure.h"
 #include "base/status.h"
 #include "net/connect_wait.h"
+#include "os/clock.h"
 #include "transport/verbs/connection.h"
 #include "transport/verbs/ports/ports.h"
 

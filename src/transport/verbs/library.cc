@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
-#include "base/fork.h"
-#include "base/mutex.h"
 #include "base/symbol.h"
+#include "os/fork.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {

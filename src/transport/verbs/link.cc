@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "base/clock.h"
+#include "os/clock.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {

@@ -10,10 +10,10 @@
 #include <memory>
 #include <vector>
 
-#include "base/mutex.h"
 #include "base/status.h"
 #include "memory/memory_monitor.h"
 #include "memory/registration.h"
+#include "os/mutex.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/options.h"
 #include "transport/verbs/ports/ports.h"

@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "memory/registration.h"
+#include "os/clock.h"
+#include "os/unique_fd.h"
 #include "transport/transport.h"
 #include "transport/verbs/completions.h"
 #include "transport/verbs/connection.h"

@@ -8,8 +8,8 @@
 #include <csignal>
 #include <cstring>
 
-#include "base/held_signal.h"
 #include "net/auth.h"
+#include "os/held_signal.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/failure.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "os/clock.h"
+#include "os/unique_fd.h"
 #include "transport/transport.h"
 #include "transport/verbs/options.h"
 #include "transport/verbs/ports/ports.h"

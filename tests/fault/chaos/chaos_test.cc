@@ -15,8 +15,8 @@
 #include <map>
 #include <string>
 
-#include "base/clock.h"
-#include "base/unique_fd.h"
+#include "os/clock.h"
+#include "os/unique_fd.h"
 #include "watch.h"
 
 namespace tutti::internal::test::chaos {

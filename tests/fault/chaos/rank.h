@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "board.h"
+#include "os/clock.h"
 
 namespace tutti::internal::test::chaos {
 

@@ -13,8 +13,8 @@
 #include <set>
 #include <thread>
 
-#include "base/clock.h"
 #include "host.h"
+#include "os/clock.h"
 #include "stacks.h"
 
 namespace tutti::internal::test::chaos {

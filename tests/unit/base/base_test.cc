@@ -22,13 +22,13 @@
 #include "base/copy.h"
 #include "base/failure.h"
 #include "base/first_use.h"
-#include "base/fork.h"
-#include "base/held_signal.h"
 #include "base/log.h"
 #include "base/memfd.h"
 #include "base/types.h"
 #include "base/variables.h"
 #include "catch_compat.h"
+#include "os/fork.h"
+#include "os/held_signal.h"
 
 namespace {
 std::atomic<int> allocations{0};

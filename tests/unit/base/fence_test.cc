@@ -11,10 +11,10 @@
 #include <new>
 #include <thread>
 
-#include "base/asymmetric_fence.h"
-#include "base/clock.h"
-#include "base/processor.h"
 #include "catch_compat.h"
+#include "os/asymmetric_fence.h"
+#include "os/clock.h"
+#include "os/processor.h"
 
 using namespace tutti::internal;
 

@@ -17,8 +17,8 @@
 #include "base/log.h"
 #include "base/memfd.h"
 #include "base/service_thread.h"
-#include "base/unique_fd.h"
 #include "catch_compat.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal {
 namespace {

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "catch_compat.h"
+#include "os/clock.h"
 #include "unit/join/ranks.h"
 
 using namespace tutti::internal;

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "catch_compat.h"
+#include "os/clock.h"
 #include "sanitizers.h"
 #include "transport/wakeup_fd.h"
 

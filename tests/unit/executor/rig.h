@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "algorithms/catalog.h"
-#include "base/asymmetric_fence.h"
 #include "base/failure.h"
 #include "executor/cpu_executor.h"
+#include "os/asymmetric_fence.h"
 #include "sim/network.h"
 #include "transport/event_set.h"
 #include "transport/shm/link.h"

@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "join/peer_info.h"
 #include "join/root_service.h"
 #include "join/unique_id.h"
 #include "net/dial.h"
 #include "net/frame.h"
+#include "os/clock.h"
 
 namespace tutti::internal::test {
 

@@ -6,10 +6,10 @@
 #include <future>
 #include <set>
 
-#include "base/unique_fd.h"
 #include "catch_compat.h"
 #include "join/join.h"
 #include "join/launch/trace.h"
+#include "os/unique_fd.h"
 
 using namespace tutti::internal;
 

@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/failure.h"
 #include "join/join.h"
+#include "os/clock.h"
 
 namespace tutti::internal::test {
 

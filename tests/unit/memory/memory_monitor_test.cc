@@ -15,9 +15,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/unique_fd.h"
 #include "memory/change_log.h"
+#include "os/clock.h"
+#include "os/unique_fd.h"
 #include "registration_fakes.h"
 
 using namespace tutti::internal;

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "memory/change_log.h"
+#include "os/clock.h"
 #include "registration_fakes.h"
 #include "sanitizers.h"
 

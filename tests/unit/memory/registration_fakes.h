@@ -13,9 +13,9 @@
 #include <string>
 #include <utility>
 
-#include "base/mutex.h"
 #include "catch_compat.h"
 #include "memory/registration.h"
+#include "os/mutex.h"
 
 namespace tutti::internal::memory::test {
 

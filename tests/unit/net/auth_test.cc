@@ -2,8 +2,8 @@
 
 #include <sys/socket.h>
 
-#include "base/unique_fd.h"
 #include "catch_compat.h"
+#include "os/unique_fd.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::net;

@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "base/unique_fd.h"
 #include "catch_compat.h"
+#include "os/unique_fd.h"
 
 namespace tutti::internal::net {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <functional>
 
-#include "base/clock.h"
 #include "catch_compat.h"
 #include "net/acceptor.h"
+#include "os/clock.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::net;

@@ -6,9 +6,9 @@
 
 #include <cstdlib>
 
-#include "base/unique_fd.h"
 #include "catch_compat.h"
 #include "net/socket.h"
+#include "os/unique_fd.h"
 #include "tools/doctor/limit_checks.h"
 #include "tools/doctor/network_checks.h"
 

@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/unique_fd.h"
 #include "catch_compat.h"
+#include "os/unique_fd.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport::verbs;

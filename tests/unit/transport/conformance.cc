@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "catch_compat.h"
+#include "os/clock.h"
 #include "sanitizers.h"
 #include "stream_check.h"
 #include "transport/event_set.h"

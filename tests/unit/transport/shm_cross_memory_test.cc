@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "catch_compat.h"
 #include "conformance.h"
+#include "os/clock.h"
 #include "shm_pairs.h"
 #include "transport/shm/cross_memory.h"
 #include "transport/shm/link.h"

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/numa.h"
 #include "catch_compat.h"
+#include "os/numa.h"
 #include "shm_pairs.h"
 #include "socket_pairs.h"
 #include "transport/shm/arena.h"

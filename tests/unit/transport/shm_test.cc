@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "catch_compat.h"
 #include "conformance.h"
 #include "memory/region.h"
+#include "os/clock.h"
 #include "shm_pairs.h"
 #include "sim/faulty.h"
 #include "transport/shm/distance.h"

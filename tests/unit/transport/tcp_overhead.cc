@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
+#include "os/clock.h"
 #include "socket_pairs.h"
 #include "transport/tcp/link.h"
 

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <vector>
 
-#include "base/clock.h"
 #include "catch_compat.h"
 #include "conformance.h"
+#include "os/clock.h"
 #include "socket_pairs.h"
 #include "stream_check.h"
 #include "transport/event_set.h"

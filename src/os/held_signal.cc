@@ -1,4 +1,4 @@
-#include "base/held_signal.h"
+#include "os/held_signal.h"
 
 #include <pthread.h>
 

@@ -10,7 +10,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "base/clock.h"
+#include "os/clock.h"
 
 #if defined(__clang__)
 #define TUTTI_THREAD_ATTRIBUTE(attribute) __attribute__((attribute))

@@ -1,6 +1,6 @@
-#include "base/bound_processors.h"
+#include "os/bound_processors.h"
 
-#include "base/fork.h"
+#include "os/fork.h"
 
 namespace tutti::internal {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/numa.h"
+#include "os/numa.h"
 
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>

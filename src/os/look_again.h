@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "base/clock.h"
+#include "os/clock.h"
 
 namespace tutti::internal {
 

@@ -1,4 +1,4 @@
-#include "base/fork.h"
+#include "os/fork.h"
 
 #include <pthread.h>
 

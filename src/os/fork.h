@@ -2,7 +2,7 @@
 // that thread is not there in the child to end what it has begun.
 #pragma once
 
-#include "base/mutex.h"
+#include "os/mutex.h"
 
 namespace tutti::internal {
 

@@ -1,4 +1,4 @@
-#include "base/asymmetric_fence.h"
+#include "os/asymmetric_fence.h"
 
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
