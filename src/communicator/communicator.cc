@@ -107,7 +107,7 @@ Status Communicator::complete() {
   const std::size_t cached = topology::this_machine().last_level_share_bytes(m.machine.cpus, m.machine.ranks);
   executor_ = std::make_unique<executor::CpuExecutor>(*waiter_, executor::CpuTuning::of_cache(cached));
   transfers_ = std::make_unique<Transfers>(rank(), ranks());
-  plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings_.timeout_ms);
+  plans_ = std::make_unique<Plans>(m, link_maker_.get(), tree_.get(), *failure_, *waiter_, settings_.timeout_ms);
   if (tree_ != nullptr) {
     if (Status s = watch_peers(); !s.is_ok()) return s;
   }
@@ -125,7 +125,8 @@ Status Communicator::watch_peers() {
   const auto where = [this] { return Whereabouts{history_->sequence(), busy_.load(std::memory_order_relaxed)}; };
   return tree_->watch(failure_, {where, [this](const Answer& answer) { stalls_->answered(answer); },
                                  [history = history_] { return history->summary(); },
-                                 [this](const Refusal& refusal) { refusals_->heard(refusal); }});
+                                 [this](const Refusal& refusal) { refusals_->heard(refusal); },
+                                 [this](const std::string& decision) { plans_->decisions().hear(decision); }});
 }
 
 Result<std::vector<PeerInfo>> Communicator::exchange(const PeerInfo& mine, Deadline deadline) {

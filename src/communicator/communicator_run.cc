@@ -10,6 +10,15 @@ namespace tutti::internal {
 
 using memory::RegionRegistry;
 
+namespace {
+
+Demand demand_of(const Call& call) {
+  if (call.op == ReduceOp::kSplit) return Demand::kFewPeers;
+  return order_of(call) == schedule::Order::kRanks ? Demand::kRankOrder : Demand::kNone;
+}
+
+}  // namespace
+
 // A call that differs from the one before it, or moves much.
 Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint& fingerprint) {
   auto operation = bind(call, fingerprint);
@@ -141,17 +150,17 @@ bool Communicator::begins_at_once(const Call& call) {
   if (call.varying != nullptr) varying_blocks_.lay_out(call, ranks(), rank());
   const std::size_t bytes = planned_bytes(call);
   if (has_data(call.collective) && bytes == 0) return true;
-  return plans_->find(call.collective, call.root, bytes, order_of(call)) != nullptr ||
-         (ranks() <= kMostRanksPlannedAtOnce && !plans_->must_prove(call.collective, call.root, bytes, order_of(call)));
+  return plans_->find(call.collective, call.root, bytes, demand_of(call)) != nullptr ||
+         (ranks() <= kMostRanksPlannedAtOnce && !plans_->takes_long(call.collective, call.root, bytes, demand_of(call)));
 }
 
 Result<std::unique_ptr<Plans::Making>> Communicator::begin_plan(const Call& call) {
   if (call.only_meets) return begin_plan(meeting());
   const std::size_t bytes = planned_bytes(call);
   if (has_data(call.collective) && bytes == 0) return std::unique_ptr<Plans::Making>();
-  const schedule::Order order = order_of(call);
-  if (plans_->find(call.collective, call.root, bytes, order) != nullptr) return std::unique_ptr<Plans::Making>();
-  return plans_->begin(call.collective, call.root, bytes, history_.get(), order);
+  const Demand demand = demand_of(call);
+  if (plans_->find(call.collective, call.root, bytes, demand) != nullptr) return std::unique_ptr<Plans::Making>();
+  return plans_->begin(call.collective, call.root, bytes, history_.get(), demand);
 }
 
 // Of a vector of so many bytes, all blocks together.
@@ -159,10 +168,10 @@ Result<const executor::Plan*> Communicator::plan_for(const Call& call, std::size
                                                      const transport::Fingerprint& fingerprint) {
   // The check before a call is no part of the history.
   const bool check = executor::is_check(fingerprint);
-  const schedule::Order order = order_of(call);
-  const executor::Plan* plan = plans_->find(call.collective, call.root, bytes, order);
+  const Demand demand = demand_of(call);
+  const executor::Plan* plan = plans_->find(call.collective, call.root, bytes, demand);
   if (plan == nullptr) [[unlikely]] {
-    auto made = plans_->make(call.collective, call.root, bytes, check ? nullptr : history_.get(), order);
+    auto made = plans_->make(call.collective, call.root, bytes, check ? nullptr : history_.get(), demand);
     if (!made.is_ok()) return made.status();
     plan = *made;
   }

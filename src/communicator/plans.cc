@@ -28,6 +28,13 @@ constexpr double kMostProofMib = 4096;
 // Where the processor is slow or has others' work to do.
 constexpr std::int64_t kGiveUpMs = 2000;
 
+// By which a few bytes of each rank go to all over few connections, whatever their number.
+constexpr const char* kFewPeers = "bruck";
+
+schedule::Order order_of(Demand demand) {
+  return demand == Demand::kRankOrder ? schedule::Order::kRanks : schedule::Order::kAny;
+}
+
 // What selection goes by; and what was measured of such jobs, or null.
 std::shared_ptr<const selection::JobModel> model_of(const Membership& membership, const selection::TunedJob** tuned) {
   const auto name = [](const Transport* transport) {
@@ -51,15 +58,15 @@ std::shared_ptr<const selection::JobModel> model_of(const Membership& membership
 
 }  // namespace
 
-Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState& failure, executor::Waiter& waiter,
-             std::int64_t timeout_ms)
+Plans::Plans(const Membership& membership, LinkMaker* links, ControlTree* tree, const FailureState& failure,
+             executor::Waiter& waiter, std::int64_t timeout_ms)
     : membership_(membership),
       link_maker_(links),
       failure_(failure),
       waiter_(waiter),
       timeout_ms_(timeout_ms),
-      model_(model_of(membership, &tuned_)) {
-  for (auto& rows : rows_) rows.resize(static_cast<std::size_t>(membership.ranks()));
+      model_(model_of(membership, &tuned_)),
+      decisions_(tree, failure, membership.rank, membership.ranks(), membership.ranks_per_cpu) {
   if (membership.rank != 0 || membership.algorithm.empty() || !log::enabled(log::Level::kInfo)) return;
   for (const std::string& idle : selection::idle_names(world(), membership.algorithm)) {
     log::info(fmt::format("TUTTI_ALGORITHM: {}", idle));
@@ -70,6 +77,36 @@ Result<const algorithms::AlgorithmEntry*> Plans::select(Collective collective, s
                                                         schedule::Order order) const {
   const InFloatMode standard;  // ranks must come to the same
   return selection::select(collective, *model_, bytes, membership_.algorithm, order, tuned_);
+}
+
+bool Plans::serves(const algorithms::AlgorithmEntry* entry, schedule::Order order) const {
+  return entry != nullptr && entry->supports(world()) &&
+         (order == schedule::Order::kAny || algorithms::order_of(*entry, world()) == order);
+}
+
+Result<const algorithms::AlgorithmEntry*> Plans::known(Collective collective, std::size_t bytes, Demand demand) const {
+  const schedule::Order order = order_of(demand);
+  const bool few_peers = demand == Demand::kFewPeers;
+  auto entry = selection::decided_entry(collective, world(), bytes, membership_.algorithm, order,
+                                        few_peers ? nullptr : tuned_);
+  if (!entry.is_ok() || *entry != nullptr) return entry;
+  if (few_peers) return algorithms::find(collective, kFewPeers);
+  const auto* const told = decisions_.selected({collective, order, static_cast<int>(std::bit_width(bytes))});
+  return serves(told, order) ? told : nullptr;
+}
+
+Result<const algorithms::AlgorithmEntry*> Plans::agree(Collective collective, std::size_t bytes, Demand demand,
+                                                       Deadline deadline) {
+  auto entry = known(collective, bytes, demand);
+  if (!entry.is_ok() || *entry != nullptr) return entry;
+  const schedule::Order order = order_of(demand);
+  const Decisions::Kind kind{collective, order, static_cast<int>(std::bit_width(bytes))};
+  const auto* const told = decisions_.await_selected(kind, deadline);
+  if (failure_.failed()) return failure_.status();
+  if (serves(told, order)) return told;
+  entry = select(collective, bytes, order);
+  if (entry.is_ok()) decisions_.tell_selected(kind, **entry);
+  return entry;
 }
 
 Plans::~Plans() = default;
@@ -145,7 +182,6 @@ void Plans::add_links(Making& making, std::vector<std::unique_ptr<transport::Lin
 
 // What the test suite has not proven, the first use proves, within bounds. The caller waits, and so does who aborts.
 Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) const {
-  if (algorithms::proven_by_tests(entry, world(), root)) return {};
   const std::string what =
       fmt::format("the schedule of {} {} for {} ranks", name_of(entry.collective), entry.name, world().ranks);
   const std::string instead =
@@ -179,31 +215,43 @@ Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline 
   return {};
 }
 
+Status Plans::check(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) {
+  if (algorithms::proven_by_tests(entry, world(), root)) return {};
+  if (decisions_.await_checked(entry, root, deadline)) return {};
+  if (failure_.failed()) return failure_.status();
+  Status proven = prove(entry, root, deadline);
+  if (proven.is_ok()) decisions_.tell_checked(entry, root);
+  return proven;
+}
+
 Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) {
   const InFloatMode standard;  // ranks must come to the same
-  if (Status s = prove(entry, root, deadline); !s.is_ok()) return s;
+  if (Status s = check(entry, root, deadline); !s.is_ok()) return s;
   return algorithms::make_schedule(entry, world(), membership_.rank, root);
 }
 
-bool Plans::must_prove(Collective collective, int root, std::size_t bytes, schedule::Order order) const {
-  auto entry = select(collective, bytes, order);
+bool Plans::takes_long(Collective collective, int root, std::size_t bytes, Demand demand) const {
+  auto entry = known(collective, bytes, demand);
+  if (entry.is_ok() && *entry == nullptr && !decisions_.are_told()) entry = select(collective, bytes, order_of(demand));
   if (!entry.is_ok()) return false;
+  if (*entry == nullptr) return true;
   const auto known = plans_.find({*entry, root});
   return (known == plans_.end() || known->second.plan == nullptr) &&
-         !algorithms::proven_by_tests(**entry, world(), root);
+         !algorithms::proven_by_tests(**entry, world(), root) && !decisions_.checked(**entry, root);
 }
 
 Result<std::unique_ptr<Plans::Making>> Plans::begin(Collective collective, int root, std::size_t bytes,
-                                                    CallHistory* history, schedule::Order order) {
-  auto entry = select(collective, bytes, order);
+                                                    CallHistory* history, Demand demand) {
+  const Deadline deadline = Deadline::after_ms(timeout_ms_);
+  auto entry = agree(collective, bytes, demand, deadline);
   if (!entry.is_ok()) return entry.status();
   if (log::enabled(log::Level::kDebug)) {
     log::debug(fmt::format("{} of {} bytes: {}", name_of(collective), bytes, (*entry)->name));
   }
-  auto making = std::make_unique<Making>(Making{*entry, collective, root, bytes, order, {}, {}, nullptr});
+  auto making = std::make_unique<Making>(Making{*entry, collective, root, bytes, demand, {}, {}, nullptr});
   auto& [identity, plan] = plans_[{*entry, root}];
   if (plan != nullptr) return making;
-  auto schedule = write_schedule(**entry, root, Deadline::after_ms(timeout_ms_));
+  auto schedule = write_schedule(**entry, root, deadline);
   if (!schedule.is_ok()) return schedule.status();
   making->schedule = std::move(*schedule);
   // Once: the history's readers may look at it from now on.
@@ -237,8 +285,8 @@ Result<MakingLinks::State> Plans::advance(Making& making) {
 }
 
 Result<const executor::Plan*> Plans::make(Collective collective, int root, std::size_t bytes, CallHistory* history,
-                                          schedule::Order order) {
-  auto making = begin(collective, root, bytes, history, order);
+                                          Demand demand) {
+  auto making = begin(collective, root, bytes, history, demand);
   if (!making.is_ok()) return making.status();
   if (Status s = connect(**making); !s.is_ok()) return s;
   return keep(**making);
@@ -251,7 +299,9 @@ const executor::Plan* Plans::keep(Making& making) {
         making.entry->identity(), std::move(making.schedule), [&](int peer) { return links_.at(peer).get(); },
         slice_bytes(making.collective));
   }
-  auto& row = rows_[row_of(making.collective, making.order)][static_cast<std::size_t>(making.root)];
+  auto& rows = rows_[row_of(making.collective, making.demand)];
+  if (rows.size() <= static_cast<std::size_t>(making.root)) rows.resize(static_cast<std::size_t>(making.root) + 1);
+  auto& row = rows[static_cast<std::size_t>(making.root)];
   if (row == nullptr) row = std::make_unique<Row>();
   (*row)[static_cast<std::size_t>(std::bit_width(making.bytes))] = plan.get();
   return plan.get();

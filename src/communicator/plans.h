@@ -10,6 +10,7 @@
 
 #include "base/failure.h"
 #include "communicator/call_history.h"
+#include "communicator/decisions.h"
 #include "communicator/links.h"
 #include "communicator/membership.h"
 #include "executor/plan.h"
@@ -19,17 +20,29 @@
 
 namespace tutti::internal {
 
+// What a call asks of its algorithm.
+enum class Demand : std::uint8_t {
+  kNone,
+  kRankOrder,  // combines in the order of ranks
+  // Connects each rank to O(log n) others: the exchange of a split must not connect all ranks with all, only because
+  // that is fastest for a few bytes.
+  kFewPeers,
+};
+constexpr int kDemands = 3;
+
 class Plans {
  public:
   // All outlive the plans.
-  Plans(const Membership& membership, LinkMaker* links, const FailureState& failure, executor::Waiter& waiter,
-        std::int64_t timeout_ms);
+  Plans(const Membership& membership, LinkMaker* links, ControlTree* tree, const FailureState& failure,
+        executor::Waiter& waiter, std::int64_t timeout_ms);
   ~Plans();
 
   // Null if this class of calls has not been planned yet.
   [[nodiscard]] const executor::Plan* find(Collective collective, int root, std::size_t bytes,
-                                           schedule::Order order = schedule::Order::kAny) const {
-    const Row* row = rows_[row_of(collective, order)][static_cast<std::size_t>(root)].get();
+                                           Demand demand = Demand::kNone) const {
+    const auto& rows = rows_[row_of(collective, demand)];
+    const Row* row =
+        static_cast<std::size_t>(root) < rows.size() ? rows[static_cast<std::size_t>(root)].get() : nullptr;
     return row == nullptr ? nullptr : (*row)[static_cast<std::size_t>(std::bit_width(bytes))];
   }
   // A plan, or what links are missing, while it is being made.
@@ -38,7 +51,7 @@ class Plans {
     Collective collective = Collective::kAllReduce;
     int root = 0;
     std::size_t bytes = 0;
-    schedule::Order order = schedule::Order::kAny;
+    Demand demand = Demand::kNone;
     schedule::Schedule schedule;
     std::vector<int> peers;              // to whom there is no link yet
     std::unique_ptr<MakingLinks> links;  // null: there are all
@@ -47,16 +60,18 @@ class Plans {
   // of the communicator does this in the same operation. `history`, if any, is told how the operation will be run
   // before anybody is waited for.
   Result<std::unique_ptr<Making>> begin(Collective collective, int root, std::size_t bytes, CallHistory* history,
-                                        schedule::Order order = schedule::Order::kAny);
-  // Whether it would have to prove the schedule, which may take long.
-  [[nodiscard]] bool must_prove(Collective collective, int root, std::size_t bytes, schedule::Order order) const;
+                                        Demand demand = Demand::kNone);
+  // Whether it may take long: it has to prove the schedule, or to wait for rank 0's decision.
+  [[nodiscard]] bool takes_long(Collective collective, int root, std::size_t bytes,
+                                Demand demand = Demand::kNone) const;
+  [[nodiscard]] Decisions& decisions() { return decisions_; }
   // The links alone, of sends and receives. Null: there are all.
   std::unique_ptr<Making> begin_links(std::vector<int> peers);
   // Goes on, without waiting. After kMade it is to be found.
   Result<MakingLinks::State> advance(Making& making);
   // All of that, and waits.
   Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes, CallHistory* history,
-                                     schedule::Order order = schedule::Order::kAny);
+                                     Demand demand = Demand::kNone);
   // Whether make() would refuse such calls, since the algorithm that is forced for them does not serve these ranks or
   // does not keep the order.
   [[nodiscard]] Status check_forced(Collective collective, schedule::Order order) const;
@@ -81,9 +96,16 @@ class Plans {
   };
   Result<const algorithms::AlgorithmEntry*> select(Collective collective, std::size_t bytes,
                                                    schedule::Order order) const;
+  // The same, or what rank 0 has selected, which is the same.
+  Result<const algorithms::AlgorithmEntry*> agree(Collective collective, std::size_t bytes, Demand demand,
+                                                  Deadline deadline);
+  // What goes without a prediction, or was told; null: neither.
+  Result<const algorithms::AlgorithmEntry*> known(Collective collective, std::size_t bytes, Demand demand) const;
+  // Of what was told: whether it serves these ranks in this order.
+  [[nodiscard]] bool serves(const algorithms::AlgorithmEntry* entry, schedule::Order order) const;
   [[nodiscard]] const algorithms::World& world() const { return model_->world(); }
-  static std::size_t row_of(Collective collective, schedule::Order order) {
-    return static_cast<std::size_t>(collective) + (order == schedule::Order::kRanks ? kCollectives : 0);
+  static std::size_t row_of(Collective collective, Demand demand) {
+    return static_cast<std::size_t>(collective) + static_cast<std::size_t>(demand) * kCollectives;
   }
   [[nodiscard]] std::vector<int> unconnected(const schedule::Schedule& schedule) const;
   [[nodiscard]] std::unique_ptr<MakingLinks> begin_making(const std::vector<int>& peers) const;
@@ -94,6 +116,8 @@ class Plans {
   // The same on every rank.
   [[nodiscard]] std::size_t slice_bytes(Collective collective) const;
   Result<schedule::Schedule> write_schedule(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline);
+  // Once for all ranks: on rank 0, unless it is late.
+  Status check(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline);
   Status prove(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) const;
 
   const Membership& membership_;
@@ -103,9 +127,11 @@ class Plans {
   const std::int64_t timeout_ms_;
   const selection::TunedJob* tuned_ = nullptr;  // of the membership's tuning; null: nothing was measured
   const std::shared_ptr<const selection::JobModel> model_;
+  Decisions decisions_;
   std::map<int, std::unique_ptr<transport::Link>> links_;  // by peer
   std::map<std::pair<const algorithms::AlgorithmEntry*, int>, Planned> plans_;
-  std::array<std::vector<std::unique_ptr<Row>>, 2 * kCollectives> rows_;
+  std::array<std::vector<std::unique_ptr<Row>>, kDemands * kCollectives>
+      rows_;  // by root, up to the last that was used
 };
 
 }  // namespace tutti::internal

@@ -90,6 +90,9 @@ Status ControlComm::watch(std::shared_ptr<FailureState> failure, Witness witness
   for (const auto& [rank, refusal] : std::exchange(early_refusals_, {})) {
     if (watching->witness.refused) watching->witness.refused(refusal);
   }
+  for (const std::string& decision : std::exchange(early_decisions_, {})) {
+    if (watching->witness.decided) watching->witness.decided(decision);
+  }
   if (!failure_.is_ok()) watching->failure->fail(failure_);
   for (const auto& [rank, calls] : departed_) watching->failure->set_departed({rank, calls.operations});
   return {};
@@ -116,6 +119,14 @@ void ControlComm::ask(Question question) {
   const MutexLock lock(mutex_);
   if (mute() || watching_ == nullptr) return;
   commands_.questions.push_back(std::move(question));
+  tree_->signal();
+}
+
+void ControlComm::tell_decision(const std::string& decision) {
+  if (tree_->is_forked()) return;
+  const MutexLock lock(mutex_);
+  if (mute() || watching_ == nullptr) return;
+  commands_.decisions.push_back(decision);
   tree_->signal();
 }
 
@@ -240,6 +251,7 @@ bool ControlComm::handle_commands() {
     rounds_told_ = commands.parts.back().round + 1;
     changed_.notify_all();
   }
+  for (const std::string& decision : commands.decisions) tree_->flood(pack_decision(id_, decision), nullptr);
   if (!commands.announcement.is_ok()) {
     const Status& cause = commands.announcement;
     tell_failure({cause.code(), fmt::format("rank {}: {}", rank_, cause.message())});

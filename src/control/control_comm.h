@@ -46,6 +46,7 @@ class ControlComm final : public ControlTree {
   void report_calls(std::vector<CallRecord> calls) override;
   void report_refusal(const Refusal& refusal, std::int64_t wait_ms) override TUTTI_EXCLUDES(mutex_);
   void ask(Question question) override;
+  void tell_decision(const std::string& decision) override TUTTI_EXCLUDES(mutex_);
   Status compare_with_departed() override TUTTI_EXCLUDES(mutex_);
   void compare_calls() override;
   bool finish(std::int64_t wait_ms) override;
@@ -101,6 +102,7 @@ class ControlComm final : public ControlTree {
     Status announcement;  // the first
     std::vector<std::vector<CallRecord>> reports;
     std::vector<Question> questions;
+    std::vector<std::string> decisions;
     std::optional<Refusal> refusal;  // the last
     bool comparing = false;
     bool finishing = false;
@@ -116,6 +118,7 @@ class ControlComm final : public ControlTree {
   void tell_failure(const Notice& notice);
   bool on_members(const Members& members);
   bool on_part(Part part);
+  void on_decision(std::string decision) TUTTI_EXCLUDES(mutex_);
   void on_notice(const Notice& notice, const std::string& frame, const Neighbour* from);
   bool on_leave_notice(const LeaveNotice& leave_notice, const std::string& frame, const Neighbour* from);
   void on_compare(const std::string& frame, const Neighbour* from);
@@ -160,6 +163,7 @@ class ControlComm final : public ControlTree {
   Commands commands_ TUTTI_GUARDED_BY(mutex_);
   std::shared_ptr<const Watching> watching_ TUTTI_GUARDED_BY(mutex_);  // null during initialisation
   std::map<int, Refusal> early_refusals_ TUTTI_GUARDED_BY(mutex_);     // heard before that: the last of each rank
+  std::vector<std::string> early_decisions_ TUTTI_GUARDED_BY(mutex_);  // likewise
   Status failure_ TUTTI_GUARDED_BY(mutex_);                            // the first
   std::uint32_t next_round_ TUTTI_GUARDED_BY(mutex_) = 0;
   std::uint32_t rounds_told_ TUTTI_GUARDED_BY(mutex_) = 0;   // whose own parts are on their way

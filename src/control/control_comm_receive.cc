@@ -13,6 +13,8 @@ namespace {
 
 // No rank gives its part to a round before all have given theirs to the last one.
 constexpr std::uint32_t kRoundsAhead = 1;
+// While this rank still makes its part. Ranks that miss a decision decide themselves.
+constexpr std::size_t kEarlyDecisions = 64;
 
 std::string of_other_members(int rank) {
   const std::string who = rank >= 0 ? fmt::format("rank {}", rank) : "a rank that is not among these";
@@ -35,6 +37,12 @@ bool ControlComm::hear(Kind kind, net::Unpacker* unpacker, const std::string& fr
   if (kind == Kind::kPart) {
     Part part;
     return unpack_part(unpacker, ranks, &part) && on_part(std::move(part));
+  }
+  if (kind == Kind::kDecision) {
+    std::string decision;
+    if (!unpack_decision(unpacker, &decision)) return false;
+    on_decision(std::move(decision));
+    return true;
   }
   if (kind == Kind::kNotice) {
     Notice notice;
@@ -81,6 +89,18 @@ bool ControlComm::on_part(Part part) {
   // That rank gathers without this one. Who its members are it may have said before this rank had made its part.
   fail({Code::kMismatch, of_other_members(rank)});
   return true;
+}
+
+void ControlComm::on_decision(std::string decision) {
+  std::shared_ptr<const Watching> watching;
+  {
+    const MutexLock lock(mutex_);
+    watching = watching_;
+    if (watching == nullptr && early_decisions_.size() < kEarlyDecisions) {
+      early_decisions_.push_back(std::move(decision));
+    }
+  }
+  if (watching != nullptr && watching->witness.decided) watching->witness.decided(decision);
 }
 
 // After the first failure of a communicator nothing is told any more.

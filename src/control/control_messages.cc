@@ -109,6 +109,10 @@ std::string pack_part(CommId comm, const Part& part) {
   return begin(Kind::kPart, comm).number(part.round).number(part.rank).text(part.bytes).bytes();
 }
 
+std::string pack_decision(CommId comm, const std::string& decision) {
+  return begin(Kind::kDecision, comm).text(decision).bytes();
+}
+
 std::string pack_notice(CommId comm, const Notice& notice) {
   return begin(Kind::kNotice, comm).number(static_cast<std::int32_t>(notice.code)).text(notice.text).bytes();
 }
@@ -214,6 +218,11 @@ bool unpack_part(net::Unpacker* unpacker, int ranks, Part* part) {
   const bool sensible = take_rank(unpacker, ranks, &part->rank);
   part->bytes = unpacker->text();
   return sensible && unpacker->complete();
+}
+
+bool unpack_decision(net::Unpacker* unpacker, std::string* decision) {
+  *decision = unpacker->text();
+  return unpacker->complete();
 }
 
 bool unpack_notice(net::Unpacker* unpacker, Notice* notice) {

@@ -21,20 +21,21 @@ enum class Kind : std::uint8_t {
   kContact = 3,     // where a rank runs, and where it listens
   kAttachment = 4,  // a rank has another parent
   // Of one communicator, which the frame names, to all ranks of the job.
-  kMembers = 5,  // a rank has made its part of the communicator: before all else that it says there
-  kPart = 6,     // what a rank gives to an all-gather
-  kNotice = 7,   // the communicator has failed
-  kLeaveNotice = 8,
-  kCompare = 9,   // all members are to tell what they have called
-  kRefusal = 10,  // a rank has refused a call, or has called something since
+  kMembers = 5,   // a rank has made its part of the communicator: before all else that it says there
+  kPart = 6,      // what a rank gives to an all-gather
+  kDecision = 7,  // what a rank has decided for all
+  kNotice = 8,    // the communicator has failed
+  kLeaveNotice = 9,
+  kCompare = 10,  // all members are to tell what they have called
+  kRefusal = 11,  // a rank has refused a call, or has called something since
   // Likewise, to the nearest members.
-  kCalls = 11,
+  kCalls = 12,
   // Which ranks have not arrived? (socket_tree_inquiry.cc)
-  kAsk = 12,     // up: somebody wants to know
-  kProbe = 13,   // down: are you there?
-  kHere = 14,    // the receipt of either
-  kAbsent = 15,  // up: a rank that has not arrived
-  kAnswer = 16,  // down
+  kAsk = 13,     // up: somebody wants to know
+  kProbe = 14,   // down: are you there?
+  kHere = 15,    // the receipt of either
+  kAbsent = 16,  // up: a rank that has not arrived
+  kAnswer = 17,  // down
 };
 
 // Of a communicator. The job's first one, of all its ranks, has 0.
@@ -105,6 +106,7 @@ std::string pack_contact(const Contact& contact);
 std::string pack_attachment(const Attachment& attachment);
 std::string pack_members(CommId comm, const Members& members);
 std::string pack_part(CommId comm, const Part& part);
+std::string pack_decision(CommId comm, const std::string& decision);
 std::string pack_notice(CommId comm, const Notice& notice);
 std::string pack_leave_notice(CommId comm, const LeaveNotice& leave_notice);
 std::string pack_compare(CommId comm);
@@ -123,6 +125,7 @@ bool unpack_contact(net::Unpacker* unpacker, int ranks, Contact* contact);
 bool unpack_attachment(net::Unpacker* unpacker, int ranks, Attachment* attachment);
 bool unpack_members(net::Unpacker* unpacker, int ranks, Members* members);
 bool unpack_part(net::Unpacker* unpacker, int ranks, Part* part);
+bool unpack_decision(net::Unpacker* unpacker, std::string* decision);
 bool unpack_notice(net::Unpacker* unpacker, Notice* notice);
 bool unpack_leave_notice(net::Unpacker* unpacker, int ranks, LeaveNotice* leave_notice);
 bool unpack_refusal(net::Unpacker* unpacker, int ranks, Refusal* refusal);

@@ -63,9 +63,10 @@ struct Answer {
 // tree is destroyed, and must not wait.
 struct Witness {
   std::function<Whereabouts()> where;
-  std::function<void(const Answer&)> answered;    // to a question of any rank
-  std::function<CallSummary()> calls{};           // what the rank has called
-  std::function<void(const Refusal&)> refused{};  // by another rank; in the order of each one's serial numbers
+  std::function<void(const Answer&)> answered;        // to a question of any rank
+  std::function<CallSummary()> calls{};               // what the rank has called
+  std::function<void(const Refusal&)> refused{};      // by another rank; in the order of each one's serial numbers
+  std::function<void(const std::string&)> decided{};  // by another rank: what it has given to tell_decision()
 };
 
 class ControlTree {
@@ -93,6 +94,9 @@ class ControlTree {
   // Tells all other ranks what this one has refused, or that it has called something since. After watch(); any thread.
   // Returns when the neighbours have been told, or after `wait_ms`: then the process may end.
   virtual void report_refusal(const Refusal& refusal, std::int64_t wait_ms) = 0;
+  // Tells all other ranks what this one has decided for all. After watch(); any thread; returns without waiting for the
+  // peers. A decision may be lost, or come twice, if a rank dies or leaves meanwhile.
+  virtual void tell_decision(const std::string& decision) = 0;
   // Asks all ranks what they have called lately, because this one knows that they differ: all ranks fail as after
   // report_calls(). After watch(); any thread; returns without waiting for the peers.
   virtual void compare_calls() = 0;

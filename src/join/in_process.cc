@@ -45,6 +45,7 @@ struct InProcessControl {
   std::vector<int> departed TUTTI_GUARDED_BY(mutex);
   std::size_t parted TUTTI_GUARDED_BY(mutex) = 0;
   CallLedger ledger TUTTI_GUARDED_BY(mutex);
+  std::vector<std::string> decisions TUTTI_GUARDED_BY(mutex);  // all, for ranks that watch later
   // Of new communicators, by their ids, until all of their ranks have come, or those that had are gone.
   struct Child {
     std::weak_ptr<InProcessControl> control;
@@ -76,6 +77,7 @@ class InProcessTree final : public ControlTree {
   void report_calls(std::vector<CallRecord> calls) override;
   void report_refusal(const Refusal& refusal, std::int64_t wait_ms) override;
   void ask(Question question) override;
+  void tell_decision(const std::string& decision) override;
   Status compare_with_departed() override;
   void compare_calls() override;
   using ControlTree::split;
@@ -150,6 +152,9 @@ Status InProcessTree::watch(std::shared_ptr<FailureState> failure, Witness witne
   if (!control_->failure.is_ok()) me().failure->fail(control_->failure);
   for (const InProcessControl::Rank& rank : control_->ranks) {
     if (&rank != &me() && rank.refusal.serial != 0 && me().witness.refused) me().witness.refused(rank.refusal);
+  }
+  for (const std::string& decision : control_->decisions) {
+    if (me().witness.decided) me().witness.decided(decision);
   }
   for (const int rank : control_->departed) {
     me().failure->set_departed({rank, control_->ranks[static_cast<std::size_t>(rank)].calls.operations});
@@ -311,6 +316,15 @@ void InProcessTree::ask(Question question) {
   }
   for (const InProcessControl::Rank& rank : control_->ranks) {
     if (rank.witness.answered) rank.witness.answered(answer);
+  }
+}
+
+void InProcessTree::tell_decision(const std::string& decision) {
+  const MutexLock lock(control_->mutex);
+  if (me().left || !me().failure) return;
+  control_->decisions.push_back(decision);
+  for (InProcessControl::Rank& rank : control_->ranks) {
+    if (&rank != &me() && rank.witness.decided) rank.witness.decided(decision);
   }
 }
 

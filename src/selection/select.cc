@@ -173,6 +173,13 @@ const AlgorithmEntry* fastest(Collective collective, const JobModel& job, std::s
 
 }  // namespace
 
+Result<const AlgorithmEntry*> decided_entry(Collective collective, const algorithms::World& world, std::size_t bytes,
+                                            const std::string& forced, Order order, const TunedJob* tuned) {
+  auto before = decided(collective, world, bytes, forced, order, tuned);
+  if (!before.is_ok()) return before.status();
+  return (*before).entry;
+}
+
 Result<Explanation> explain(Collective collective, const JobModel& job, std::size_t bytes, const std::string& forced,
                             Order order, const TunedJob* tuned) {
   const algorithms::World& world = job.world();

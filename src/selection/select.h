@@ -50,6 +50,11 @@ struct Explanation {
 Result<Explanation> explain(Collective collective, const JobModel& job, std::size_t bytes, const std::string& forced,
                             schedule::Order order = schedule::Order::kAny, const TunedJob* tuned = nullptr);
 
+// What select() takes without a prediction, because it is forced or was measured, or null. Of the same arguments.
+Result<const algorithms::AlgorithmEntry*> decided_entry(Collective collective, const algorithms::World& world,
+                                                        std::size_t bytes, const std::string& forced,
+                                                        schedule::Order order = schedule::Order::kAny,
+                                                        const TunedJob* tuned = nullptr);
 // What `forced` makes select() take, or null; its errors. Predicts nothing.
 Result<const algorithms::AlgorithmEntry*> forced_entry(Collective collective, const algorithms::World& world,
                                                        const std::string& forced, schedule::Order order);

@@ -46,7 +46,7 @@ class CountingLinks final : public LinkMaker {
 };
 
 // Ranks that are threads of one process, forced to `algorithm`; by default on one machine.
-inline Membership threads(const std::vector<int>& machines, const std::string& algorithm) {
+inline Membership threads(const std::vector<int>& machines, const std::string& algorithm, int rank = 0) {
   std::vector<PeerInfo> peers;
   for (const int machine : machines) {
     PeerInfo p;
@@ -58,22 +58,23 @@ inline Membership threads(const std::vector<int>& machines, const std::string& a
     p.settings = settings.pack();
     peers.push_back(p);
   }
-  auto made = make_membership(0, std::move(peers), parse_transports("shm,tcp").value());
+  auto made = make_membership(rank, std::move(peers), parse_transports("shm,tcp").value());
   REQUIRE(made.is_ok());
   return std::move(made).value();
 }
 
-// Rank 0's plans of a job of threads, of which the others never come: links between threads wait for nobody.
+// The plans of one rank of a job of threads, of which the others never come: links between threads wait for nobody.
 struct Fixture {
-  explicit Fixture(int ranks, const std::string& algorithm = "", std::int64_t timeout_ms = 60'000)
-      : membership(threads(std::vector<int>(static_cast<std::size_t>(ranks), 1), algorithm)) {
+  explicit Fixture(int ranks, const std::string& algorithm = "", std::int64_t timeout_ms = 60'000, int rank = 0,
+                   ControlTree* tree = nullptr)
+      : membership(threads(std::vector<int>(static_cast<std::size_t>(ranks), 1), algorithm, rank)) {
     // Where links to more ranks are asked for they are refused.
     auto made = ThreadRanks::create(std::min(ranks, 64), membership.transports);
     REQUIRE(made.is_ok());
     thread_ranks = *made;
     waiter = std::make_unique<executor::Waiter>(thread_ranks->wakeup_fd(0), failure, false, 1000);
     links = std::make_unique<CountingLinks>(make_thread_links(thread_ranks, membership));
-    plans = std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, failure, *waiter, timeout_ms);
+    plans = std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, tree, failure, *waiter, timeout_ms);
   }
   const executor::Plan* make(Collective collective, int root, std::size_t bytes) const {
     auto made = plans->make(collective, root, bytes, &history);

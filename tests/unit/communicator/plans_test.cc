@@ -103,7 +103,7 @@ TEST_CASE("the description names the transports of the hosts") {
   const auto described = [](const std::vector<int>& machines) {
     const Fixture f(4);
     const Membership membership = threads(machines, "ring");
-    const Plans plans(membership, nullptr, f.failure, *f.waiter, 1000);
+    const Plans plans(membership, nullptr, nullptr, f.failure, *f.waiter, 1000);
     auto text = plans.describe(Collective::kAllReduce, 1000);
     return text.is_ok() ? *text : text.status().message();
   };
@@ -117,7 +117,8 @@ TEST_CASE("the description names the transports of the hosts") {
 TEST_CASE("the choice is explained by why it is made, and by what the candidates take") {
   const Fixture f(4);
   const auto explained = [&](const Membership& membership) {
-    return Plans(membership, nullptr, f.failure, *f.waiter, 1000).describe_choice(Collective::kAllReduce, 1000);
+    return Plans(membership, nullptr, nullptr, f.failure, *f.waiter, 1000)
+        .describe_choice(Collective::kAllReduce, 1000);
   };
   const auto named = [](const std::vector<std::string>& lines, const std::string& name) {
     return std::count_if(lines.begin(), lines.end(),

@@ -43,6 +43,7 @@ struct Member {
   std::atomic<std::uint64_t> odd_call{0};
   std::atomic<std::uint32_t> sequence{5};
   std::atomic<int> answers{0};
+  std::atomic<int> decisions{0};
   std::mutex mutex;
   Answer last;
   std::unique_ptr<ControlTree> tree;  // goes first: it asks the others
@@ -56,6 +57,7 @@ struct Member {
       last = answer;
       ++answers;
     };
+    witness.decided = [this](const std::string& decision) { decisions += decision == "so it is" ? 1 : 100; };
     return tree->watch(failure, witness);
   }
   Answer answer() {
@@ -158,6 +160,18 @@ TEST_CASE("a failure of one communicator is told to its members, by their number
     REQUIRE(eventually([&] { return job.job(rank).failure->failed(); }));
     CHECK(job.job(rank).failure->status().message() == "rank 3: the end");
     CHECK(job.part(rank).failure->failed() == (rank != origin && job.color_of(rank) == job.color_of(origin)));
+  }
+}
+
+TEST_CASE("a decision is told to all other members, once, and to nobody else") {
+  const int colors = GENERATE(1, 2, 7);
+  const int origin = GENERATE(0, 6, 20);
+  SplitJob job(colors);
+  job.part(origin).tree->tell_decision("so it is");
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const int expected = rank != origin && job.color_of(rank) == job.color_of(origin) ? 1 : 0;
+    CHECK(eventually([&] { return job.part(rank).decisions == expected; }));
+    CHECK(job.job(rank).decisions == 0);
   }
 }
 
