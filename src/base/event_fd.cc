@@ -1,25 +1,23 @@
 #include "base/event_fd.h"
 
-#include <sys/eventfd.h>
-
 #include <cerrno>
+
+#include "os/kernel.h"
 
 namespace tutti::internal {
 
 Result<EventFd> EventFd::create() {
-  UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd fd(os::kernel().eventfd());
   if (!fd.valid()) return Status::system("eventfd", errno);
   return EventFd(std::move(fd));
 }
 
 void EventFd::ring(int fd) {
-  // Fails only if the counter is at its limit, and then it has been rung.
-  if (fd >= 0) (void)::eventfd_write(fd, 1);
+  if (fd >= 0) os::kernel().eventfd_write(fd);
 }
 
 void EventFd::clear() const {
-  eventfd_t count = 0;
-  (void)::eventfd_read(fd(), &count);  // fails if nobody has rung
+  os::kernel().eventfd_read(fd());
 }
 
 }  // namespace tutti::internal

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/service_thread.h"
 #include "os/fork.h"
+#include "os/kernel.h"
 #include "os/mutex.h"
 #include "os/unique_fd.h"
 
@@ -71,7 +72,7 @@ class LastingThreads {
   Entries end() TUTTI_REQUIRES(mutex) {
     ended_ = true;
     for (Entry& entry : entries_) {
-      if (entry.owner == ::getpid()) {
+      if (entry.owner == os::kernel().getpid()) {
         entry.control->stop();
       } else {
         entry.thread.forget();
@@ -85,13 +86,13 @@ class LastingThreads {
     if (ended_) return {Code::kSystemError, "this process is exiting"};
     for (auto it = entries_.begin(); it != entries_.end();) {
       const auto entry = it++;
-      if (entry->owner == ::getpid() && entry->control->ended()) over->splice(over->end(), entries_, entry);
+      if (entry->owner == os::kernel().getpid() && entry->control->ended()) over->splice(over->end(), entries_, entry);
     }
     auto control = std::make_shared<Control>();
     if (Status s = control->create(); !s.is_ok()) return s;
     Entry& entry = entries_.emplace_back();
     entry.control = control;
-    entry.owner = ::getpid();
+    entry.owner = os::kernel().getpid();
     Status started = entry.thread.start([control, body = std::move(body)] {
       // The ranks that it served see their connections close.
       if (Status s = guarded([&] { return body(control->stop_fd()), Status(); }); !s.is_ok()) {

@@ -7,6 +7,7 @@
 
 #include "base/control_group.h"
 #include "base/float_mode.h"
+#include "os/kernel.h"
 
 namespace tutti::internal {
 namespace {
@@ -30,9 +31,9 @@ Status start_thread(pthread_t* thread, void* (*body)(void*), void* argument, std
   // The new thread inherits the mask and the floating-point mode.
   const InFloatMode standard;
   ::pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  int error = ::pthread_create(thread, &attributes, body, argument);
+  int error = os::kernel().pthread_create(thread, &attributes, body, argument);
   // A program with very large thread-local variables needs the default stack.
-  if (error == EINVAL) error = ::pthread_create(thread, nullptr, body, argument);
+  if (error == EINVAL) error = os::kernel().pthread_create(thread, nullptr, body, argument);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::pthread_attr_destroy(&attributes);
   if (error == 0) return {};
@@ -49,7 +50,7 @@ Status ServiceThread::start(std::function<void()> body, std::size_t stack_bytes)
 }
 
 void ServiceThread::join() {
-  if (std::exchange(running_, false)) ::pthread_join(thread_, nullptr);
+  if (std::exchange(running_, false)) os::kernel().pthread_join(thread_);
 }
 
 }  // namespace tutti::internal

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "control/control_comm.h"
+#include "os/kernel.h"
 
 namespace tutti::internal {
 namespace control {
@@ -17,7 +18,7 @@ namespace control {
 SocketTree::SocketTree(TreeSeed seed)
     : rank_(seed.rank),
       ranks_(seed.ranks),
-      owner_(::getpid()),
+      owner_(os::kernel().getpid()),
       secret_(seed.secret),
       silence_ms_(seed.silence_ms),
       acceptor_(std::move(seed.acceptor)) {
@@ -37,7 +38,7 @@ SocketTree::~SocketTree() {
 }
 
 bool SocketTree::is_forked() const {
-  return owner_ != ::getpid();
+  return owner_ != os::kernel().getpid();
 }
 
 Status SocketTree::start() {
@@ -117,7 +118,7 @@ void SocketTree::flush(Neighbour* neighbour) {
 }
 
 void SocketTree::end_side(Neighbour* neighbour) {
-  if (!std::exchange(neighbour->shut, true)) ::shutdown(neighbour->socket.get(), SHUT_WR);
+  if (!std::exchange(neighbour->shut, true)) os::kernel().shutdown(neighbour->socket.get(), SHUT_WR);
 }
 
 bool SocketTree::all_sent() const {

@@ -14,6 +14,7 @@
 #include "net/frame.h"
 #include "net/socket.h"
 #include "os/clock.h"
+#include "os/kernel.h"
 
 namespace tutti::internal {
 namespace {
@@ -48,7 +49,7 @@ Registration registration_of(const Member& member, const std::vector<net::Addres
   Registration registration;
   registration.rank = member.rank;
   registration.ranks = member.ranks;
-  registration.pid = static_cast<std::int32_t>(::getpid());
+  registration.pid = static_cast<std::int32_t>(os::kernel().getpid());
   registration.patience_ms = member.deadline.left_ms(INT_MAX);
   registration.host = host_name();
   registration.trouble = trouble.message();

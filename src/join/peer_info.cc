@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <map>
 #include <string_view>
 
 #include "base/hex.h"
@@ -12,6 +13,7 @@
 #include "net/auth.h"
 #include "net/frame.h"
 #include "os/fork.h"
+#include "os/kernel.h"
 #include "os/mutex.h"
 #include "os/unique_fd.h"
 
@@ -49,25 +51,26 @@ bool names_socket(const std::string& path) {
 
 // Made when the library is loaded, and never destroyed.
 ForkMutex& token_mutex = *new ForkMutex;
+// Of this process and those that it was forked from. Tests simulate many processes in one.
+std::map<pid_t, std::array<std::uint8_t, 16>>& tokens TUTTI_GUARDED_BY(token_mutex) =
+    *new std::map<pid_t, std::array<std::uint8_t, 16>>;
 
 }  // namespace
 
 // Drawn once per process. A forked child draws anew: it is another address space.
 Result<std::array<std::uint8_t, 16>> process_token() {
-  static std::array<std::uint8_t, 16> id TUTTI_GUARDED_BY(token_mutex){};
-  static pid_t drawn_by TUTTI_GUARDED_BY(token_mutex) = 0;
+  std::array<std::uint8_t, 16> drawn{};
   const MutexLock lock(token_mutex);
-  if (drawn_by != ::getpid()) {
-    if (Status s = net::random_bytes(id.data(), id.size()); !s.is_ok()) return s;
-    drawn_by = ::getpid();
-  }
-  return id;
+  const pid_t process = os::kernel().getpid();
+  if (const auto known = tokens.find(process); known != tokens.end()) return known->second;
+  if (Status s = net::random_bytes(drawn.data(), drawn.size()); !s.is_ok()) return s;
+  return tokens.emplace(process, drawn).first->second;
 }
 
 Result<PeerInfo> PeerInfo::local(int rank) {
   PeerInfo info;
   info.rank = rank;
-  info.pid = static_cast<std::int32_t>(::getpid());
+  info.pid = static_cast<std::int32_t>(os::kernel().getpid());
   info.boot = read_boot_id();
   Result<std::array<std::uint8_t, 16>> process = process_token();
   if (!process.is_ok()) return process.status();
@@ -86,7 +89,7 @@ Result<std::string> random_socket_name() {
 
 std::string host_name() {
   char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
+  return os::kernel().gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
 bool PeerInfo::same_machine(const PeerInfo& other) const {

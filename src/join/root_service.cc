@@ -22,6 +22,7 @@
 #include "net/frame.h"
 #include "net/socket.h"
 #include "os/fork.h"
+#include "os/kernel.h"
 #include "os/mutex.h"
 
 namespace tutti::internal {
@@ -40,14 +41,14 @@ std::string other_version(const Registration& rank) {
       "{} has loaded {}, and the process of the job's root service (rank 0, or the maker of the unique id; host {}, "
       "pid "
       "{}) {}: all ranks must load the same library (see LD_LIBRARY_PATH, and the images of containers)",
-      rank.who(), rank.library(), host_name(), ::getpid(), Registration().library());
+      rank.who(), rank.library(), host_name(), os::kernel().getpid(), Registration().library());
 }
 
 // A service of this process, for its ranks.
 class Running {
  public:
   explicit Running(const Secret& secret) : secret_(secret) {}
-  [[nodiscard]] bool serves(const Secret& secret) const { return owner_ == ::getpid() && secret_ == secret; }
+  [[nodiscard]] bool serves(const Secret& secret) const { return owner_ == os::kernel().getpid() && secret_ == secret; }
   [[nodiscard]] bool ended() const { return ended_; }
   void end() {
     const MutexLock lock(mutex_);
@@ -70,7 +71,7 @@ class Running {
 
  private:
   const Secret secret_;
-  const pid_t owner_ = ::getpid();  // a forked child has none of its parent's services
+  const pid_t owner_ = os::kernel().getpid();  // a forked child has none of its parent's services
   std::atomic<bool> ended_{false};
   mutable Mutex mutex_;
   mutable ConditionVariable ended_now_;

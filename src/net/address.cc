@@ -21,6 +21,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "os/kernel.h"
 #include "os/unique_fd.h"
 
 namespace tutti::internal::net {
@@ -32,16 +33,27 @@ bool is_ip(int family) {
   return family == AF_INET || family == AF_INET6;
 }
 
+struct FreeInterfaces {
+  void operator()(ifaddrs* list) const { os::kernel().freeifaddrs(list); }
+};
+using Interfaces = std::unique_ptr<ifaddrs, FreeInterfaces>;
+
+// Null, and errno: they cannot be listed.
+Interfaces interfaces() {
+  ifaddrs* list = nullptr;
+  return Interfaces(os::kernel().getifaddrs(&list) == 0 ? list : nullptr);
+}
+
 // The source address that the kernel would use towards the outside, if it has a route. Connecting a
 // UDP socket sends nothing; the targets are documentation addresses (RFC 5737, RFC 3849).
 bool preferred_source(int family, Address* source) {
   const Result<Address> target = parse_address(family == AF_INET ? "192.0.2.1:9" : "[2001:db8::1]:9");
   if (!target.is_ok()) return false;
-  const UniqueFd fd(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid() || ::connect(fd.get(), target.value().get(), target.value().length()) != 0) return false;
+  const UniqueFd fd(os::kernel().socket(family, SOCK_DGRAM));
+  if (!fd.valid() || os::kernel().connect(fd.get(), target.value().get(), target.value().length()) != 0) return false;
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
-  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) return false;
+  if (os::kernel().getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) return false;
   *source = Address(reinterpret_cast<sockaddr*>(&storage), length).with_port(0);
   return true;
 }
@@ -66,7 +78,7 @@ bool is_ipv4_link_local(const Address& address) {
 
 // What kind of interface it is, as its driver says; empty if it does not. In every network namespace, with /sys or not.
 std::string driver_of(const char* interface) {
-  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const UniqueFd fd(os::kernel().socket(AF_INET, SOCK_DGRAM));
   ethtool_drvinfo info{};
   info.cmd = ETHTOOL_GDRVINFO;
   ifreq request{};
@@ -238,15 +250,14 @@ bool interface_matches(const std::string& filter, const std::string& name) {
 }
 
 Result<std::vector<Address>> interface_addresses(const std::string& filter) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return Status::system("getifaddrs", errno);
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  const Interfaces list = interfaces();
+  if (list == nullptr) return Status::system("getifaddrs", errno);
   std::vector<Address> outside;
   std::vector<Address> common;
   std::vector<Address> loopback;
   std::set<std::string> names;   // of those that have an address
   std::set<std::string> wanted;  // that pass, with an address or without
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
     if (!filter.empty() && interface_matches(filter, entry->ifa_name)) wanted.insert(entry->ifa_name);
     if (entry->ifa_addr == nullptr || !is_ip(entry->ifa_addr->sa_family) || (entry->ifa_flags & IFF_UP) == 0) continue;
     names.insert(entry->ifa_name);
@@ -276,10 +287,8 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
 }
 
 std::string interface_of(const Address& own) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+  const Interfaces list = interfaces();
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || !is_ip(entry->ifa_addr->sa_family)) continue;
     const bool v4 = entry->ifa_addr->sa_family == AF_INET;
     if (Address(entry->ifa_addr, v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)) == own) return entry->ifa_name;

@@ -19,6 +19,7 @@
 #include "net/frame.h"
 #include "net/socket.h"
 #include "os/fork.h"
+#include "os/kernel.h"
 #include "os/mutex.h"
 
 namespace tutti::internal::net {
@@ -114,7 +115,7 @@ Result<Mac> hmac_sha256(const void* key, std::size_t key_bytes, const std::strin
 Status random_bytes(void* data, std::size_t bytes) {
   auto* at = static_cast<std::uint8_t*>(data);
   while (bytes > 0) {
-    const ssize_t got = ::getrandom(at, bytes, 0);
+    const ssize_t got = os::kernel().getrandom(at, bytes);
     if (got < 0 && errno != EINTR) {
       const int error = errno;
       return Status::system("getrandom" + refusal_advice(error), error);
@@ -193,17 +194,17 @@ Status Handshake::enter(State state) {
 void Handshake::refuse(int socket) {
   const Mac none{};
   // It fits into any socket's buffer; an acceptor that has gone need not know.
-  [[maybe_unused]] const ssize_t sent = ::send(socket, none.data(), none.size(), MSG_NOSIGNAL);
+  [[maybe_unused]] const ssize_t sent = os::kernel().send(socket, none.data(), none.size());
 }
 
 // To a dialler of another version: which one is here. What else it has said is taken first, since the end of a
 // connection with unread bytes takes back what has been sent.
 void Handshake::greet(int socket) {
   std::array<char, 4096> rest;
-  [[maybe_unused]] const ssize_t got = ::recv(socket, rest.data(), rest.size(), MSG_DONTWAIT);
+  [[maybe_unused]] const ssize_t got = os::kernel().recv(socket, rest.data(), rest.size());
   std::string greeting(kMagic);
   greeting.push_back(static_cast<char>(kProtocolVersion));
-  [[maybe_unused]] const ssize_t sent = ::send(socket, greeting.data(), greeting.size(), MSG_NOSIGNAL);
+  [[maybe_unused]] const ssize_t sent = os::kernel().send(socket, greeting.data(), greeting.size());
 }
 
 // A whole message has come.
@@ -285,7 +286,7 @@ Status Handshake::verify_proof(Role prover, const std::string& proof) {
 Result<bool> Handshake::read_more(int socket) {
   buffer_.resize(want_bytes_);
   while (done_bytes_ < want_bytes_) {
-    const ssize_t got = ::recv(socket, buffer_.data() + done_bytes_, want_bytes_ - done_bytes_, 0);
+    const ssize_t got = os::kernel().recv(socket, buffer_.data() + done_bytes_, want_bytes_ - done_bytes_);
     if (got == 0) return Status::remote("the other end closed the connection during the handshake");
     if (got < 0) {
       if (errno == EINTR) continue;
@@ -301,7 +302,7 @@ Result<bool> Handshake::read_more(int socket) {
 
 Result<bool> Handshake::send_more(int socket) {
   while (done_bytes_ < buffer_.size()) {
-    const ssize_t sent = ::send(socket, buffer_.data() + done_bytes_, buffer_.size() - done_bytes_, MSG_NOSIGNAL);
+    const ssize_t sent = os::kernel().send(socket, buffer_.data() + done_bytes_, buffer_.size() - done_bytes_);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (would_block(errno)) return false;

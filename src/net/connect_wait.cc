@@ -6,17 +6,19 @@
 #include <climits>
 #include <string>
 
+#include "os/kernel.h"
+
 namespace tutti::internal::net {
 
 Status ConnectWait::poll(int fd, short events, int peer, std::string_view late) const {
   pollfd entry{fd, events, 0};
   const nfds_t entries = fd >= 0 ? 1 : 0;
-  if (::poll(&entry, entries, deadline_.left_ms(fd >= 0 ? kFailureCheckMs : 1)) > 0) return {};
+  if (os::kernel().poll(&entry, entries, deadline_.left_ms(fd >= 0 ? kFailureCheckMs : 1)) > 0) return {};
   bool came = false;
   const auto hopeless = [&] {
     if (failure_ == nullptr || !failure_->any_departed() || !failure_->departed(peer)) return Status();
     // What it sent before its leave notice may have come just after the first look.
-    came = ::poll(&entry, entries, 0) > 0;
+    came = os::kernel().poll(&entry, entries, 0) > 0;
     return came ? Status() : Status::remote(fmt::format("rank {} has left", peer));
   };
   return go_on(hopeless, [&] { return came ? Status() : Status::timeout(std::string(late)); });

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "net/socket.h"
+#include "os/kernel.h"
 
 namespace tutti::internal::net {
 namespace {
@@ -36,7 +37,7 @@ Result<FrameReader::Progress> FrameReader::read(int socket) {
     if (in_body_ && body_.size() == have_) body_.resize(std::min(length, have_ + kGrowBytes));
     const std::size_t room = (in_body_ ? body_.size() : length) - have_;
     void* target = in_body_ ? static_cast<void*>(body_.data() + have_) : static_cast<void*>(head_ + have_);
-    const ssize_t got = ::recv(socket, target, room, 0);
+    const ssize_t got = os::kernel().recv(socket, target, room);
     if (got == 0) return Progress::kClosed;
     if (got < 0) {
       if (errno == EINTR) continue;
@@ -71,7 +72,7 @@ void FrameWriter::queue(const std::string& body) {
 
 Status FrameWriter::flush(int socket) {
   while (!empty()) {
-    const ssize_t sent = ::send(socket, bytes_.data() + sent_, bytes_.size() - sent_, MSG_NOSIGNAL);
+    const ssize_t sent = os::kernel().send(socket, bytes_.data() + sent_, bytes_.size() - sent_);
     if (sent >= 0) {
       sent_ += static_cast<std::size_t>(sent);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "os/kernel.h"
+
 namespace tutti::internal::net {
 namespace {
 
@@ -57,7 +59,7 @@ Status connect_failure(const Address& address, int error) {
 }
 
 Result<UniqueFd> open_stream_socket(int family) {
-  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueFd fd(os::kernel().socket(family, SOCK_STREAM));
   if (fd.valid()) return fd;
   const int error = errno;
   return socket_error("opening a socket" + refusal_advice(error), error);
@@ -65,16 +67,16 @@ Result<UniqueFd> open_stream_socket(int family) {
 
 // Listens on the wildcard address of one family. Returns 0 or errno.
 int listen_any(int family, int port, UniqueFd* listener) {
-  UniqueFd opened(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueFd opened(os::kernel().socket(family, SOCK_STREAM));
   if (!opened.valid()) return errno;
   const int fd = opened.get();
   // Restarting a job on a fixed port must not fail over connections of the last one in TIME_WAIT.
   const int on = 1;
   const int off = 0;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  os::kernel().setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   Address any;
   if (family == AF_INET6) {
-    ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    os::kernel().setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     sockaddr_in6 in6{};
     in6.sin6_family = AF_INET6;
     any = Address(reinterpret_cast<sockaddr*>(&in6), sizeof in6);
@@ -84,7 +86,7 @@ int listen_any(int family, int port, UniqueFd* listener) {
     any = Address(reinterpret_cast<sockaddr*>(&in), sizeof in);
   }
   any = any.with_port(static_cast<std::uint16_t>(port));
-  if (::bind(fd, any.get(), any.length()) != 0 || ::listen(fd, kBacklog) != 0) return errno;
+  if (os::kernel().bind(fd, any.get(), any.length()) != 0 || os::kernel().listen(fd, kBacklog) != 0) return errno;
   *listener = std::move(opened);
   return 0;
 }
@@ -92,7 +94,7 @@ int listen_any(int family, int port, UniqueFd* listener) {
 Status wait_for(int fd, short events, Deadline deadline, const char* what) {
   for (;;) {
     pollfd entry{fd, events, 0};
-    const int ready = ::poll(&entry, 1, deadline.left_ms(1000));
+    const int ready = os::kernel().poll(&entry, 1, deadline.left_ms(1000));
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return Status::system("poll", errno);
     if (deadline.passed()) return Status::timeout(fmt::format("timed out while {}", what));
@@ -140,11 +142,12 @@ Result<UniqueFd> listen_tcp(int port_low, int port_high, const char* setting) {
 Result<UniqueFd> listen_unix(const Address& address) {
   Result<UniqueFd> fd = open_stream_socket(AF_UNIX);
   if (!fd.is_ok()) return fd;
-  if (::bind(fd->get(), address.get(), address.length()) != 0) return Status::system("bind " + address.text(), errno);
+  if (os::kernel().bind(fd->get(), address.get(), address.length()) != 0)
+    return Status::system("bind " + address.text(), errno);
   const bool by_path = reinterpret_cast<const sockaddr_un*>(address.get())->sun_path[0] != '\0';
   // Nobody can connect before listen(), so the wider mode in between opens nothing.
   if (by_path && ::chmod(address.text().c_str(), 0600) != 0) return Status::system("chmod " + address.text(), errno);
-  if (::listen(fd->get(), kBacklog) != 0) return Status::system("listen " + address.text(), errno);
+  if (os::kernel().listen(fd->get(), kBacklog) != 0) return Status::system("listen " + address.text(), errno);
   return fd;
 }
 
@@ -157,7 +160,7 @@ void remove_own_socket(const std::string& path) {
 Result<Address> local_address(int fd) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+  if (os::kernel().getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
     return Status::system("getsockname", errno);
   }
   return without_mapping(storage, length);
@@ -166,14 +169,14 @@ Result<Address> local_address(int fd) {
 Result<Address> peer_address(int fd) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+  if (os::kernel().getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
     return Status::system("getpeername", errno);
   }
   return without_mapping(storage, length);
 }
 
 Result<UniqueFd> accept_one(int listener) {
-  UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  UniqueFd fd(os::kernel().accept(listener));
   if (!fd.valid()) {
     const int error = errno;
     // Errors of the network are those of the connection that was about to be accepted: accept(2).
@@ -190,7 +193,7 @@ Result<UniqueFd> start_connect(const Address& address) {
   Result<UniqueFd> fd = open_stream_socket(address.family());
   if (!fd.is_ok()) return fd;
   set_no_delay(fd->get());
-  if (::connect(fd->get(), address.get(), address.length()) != 0 && errno != EINPROGRESS && errno != EINTR) {
+  if (os::kernel().connect(fd->get(), address.get(), address.length()) != 0 && errno != EINPROGRESS && errno != EINTR) {
     if (address.family() == AF_UNIX && errno == EAGAIN) return Status(Code::kInProgress, "the listener is busy");
     return connect_failure(address, errno);
   }
@@ -199,10 +202,10 @@ Result<UniqueFd> start_connect(const Address& address) {
 
 Status connect_result(int fd) {
   pollfd entry{fd, POLLOUT, 0};
-  if (::poll(&entry, 1, 0) == 0) return {Code::kInProgress, "connecting"};
+  if (os::kernel().poll(&entry, 1, 0) == 0) return {Code::kInProgress, "connecting"};
   int error = 0;
   socklen_t length = sizeof error;
-  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+  if (os::kernel().getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
     const int refused = errno;
     return Status::system("getsockopt" + refusal_advice(refused), refused);
   }
@@ -219,36 +222,36 @@ std::string refusal_advice(int error_number) {
 
 void set_no_delay(int fd) {
   const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  os::kernel().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 void watch_silence(int fd, std::int64_t limit_ms) {
   const int on = 1;
   const int period_s = static_cast<int>(ask_period_ms(limit_ms) / 1000);
-  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &period_s, sizeof period_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &period_s, sizeof period_s);
+  os::kernel().setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  os::kernel().setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &period_s, sizeof period_s);
+  os::kernel().setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &period_s, sizeof period_s);
   // With it the kernel counts neither unanswered probes nor retransmissions.
-  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kNeverMs, sizeof kNeverMs);
+  os::kernel().setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kNeverMs, sizeof kNeverMs);
   // Otherwise the end of an outage may be found as late as the outage was long. Older kernels refuse it.
   const int period_ms = period_s * 1000;
-  ::setsockopt(fd, IPPROTO_TCP, kLongestRto, &period_ms, sizeof period_ms);
+  os::kernel().setsockopt(fd, IPPROTO_TCP, kLongestRto, &period_ms, sizeof period_ms);
 }
 
 void end_silence_watch(int fd) {
   constexpr int kUsualMs = 120'000;  // the kernel's own TCP_RTO_MAX
-  ::setsockopt(fd, IPPROTO_TCP, kLongestRto, &kUsualMs, sizeof kUsualMs);
+  os::kernel().setsockopt(fd, IPPROTO_TCP, kLongestRto, &kUsualMs, sizeof kUsualMs);
 }
 
 void limit_lost_bytes(int fd) {
   constexpr unsigned kLostMs = 3'600'000;  // longer than the kernel waits for room after the close
-  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kLostMs, sizeof kLostMs);
+  os::kernel().setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kLostMs, sizeof kLostMs);
 }
 
 bool is_silent(int fd, std::int64_t limit_ms) {
   tcp_info info{};
   socklen_t size = sizeof info;
-  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  if (os::kernel().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
   const bool unanswered = info.tcpi_retransmits >= kUnanswered || info.tcpi_probes >= kUnanswered;
   // The last acknowledgement may be older than the outage by the time between two questions.
   return unanswered && info.tcpi_last_ack_recv >= limit_ms + ask_period_ms(limit_ms);
@@ -259,8 +262,9 @@ void set_unpaced_if_local(int fd) {
   sockaddr_storage peer{};
   socklen_t own_size = sizeof own;
   socklen_t peer_size = sizeof peer;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) != 0 ||
-      ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0 || own.ss_family != peer.ss_family) {
+  if (os::kernel().getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) != 0 ||
+      os::kernel().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0 ||
+      own.ss_family != peer.ss_family) {
     return;
   }
   const auto same = [&]<class T, class M>(T, M T::*address) {
@@ -274,11 +278,11 @@ void set_unpaced_if_local(int fd) {
                      : own.ss_family == AF_INET6 ? same(sockaddr_in6{}, &sockaddr_in6::sin6_addr)
                                                  : false;
   static constexpr char kReno[] = "reno";  // in every kernel, and allowed to everybody
-  if (local) ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof kReno - 1);
+  if (local) os::kernel().setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof kReno - 1);
 }
 
 Status PollSet::wait() {
-  const int ready = ::poll(entries_.data(), entries_.size(), timeout_ms_);
+  const int ready = os::kernel().poll(entries_.data(), entries_.size(), timeout_ms_);
   if (ready >= 0) return {};
   for (pollfd& entry : entries_) entry.revents = 0;
   return errno == EINTR ? Status() : Status::system("poll", errno);
@@ -286,7 +290,7 @@ Status PollSet::wait() {
 
 Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline) {
   while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t sent = os::kernel().send(socket, bytes.data(), bytes.size());
     if (sent >= 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(sent));
       continue;

@@ -4,10 +4,14 @@
 #include <chrono>
 #include <cstdint>
 
+#include "os/scheduler.h"
+
 namespace tutti::internal {
 
 // Nanoseconds of CLOCK_MONOTONIC.
 inline std::int64_t now_ns() {
+  if (os::Scheduler* const simulated = os::scheduler(); simulated != nullptr) [[unlikely]]
+    return simulated->now_ns();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }

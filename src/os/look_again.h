@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "os/clock.h"
+#include "os/scheduler.h"
 
 namespace tutti::internal {
 
@@ -15,7 +16,9 @@ class LookAgain {
  public:
   // The writer is probably about to write, and may need this processor for it: so the first pauses only yield.
   void pause() {
-    if (soon_.passed()) {
+    if (os::Scheduler* const simulated = os::scheduler(); simulated != nullptr) {
+      simulated->sleep_ns(1'000'000);
+    } else if (soon_.passed()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     } else {
       ::sched_yield();

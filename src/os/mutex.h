@@ -8,9 +8,12 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <limits>
 #include <mutex>
 
 #include "os/clock.h"
+#include "os/scheduler.h"
 
 #if defined(__clang__)
 #define TUTTI_THREAD_ATTRIBUTE(attribute) __attribute__((attribute))
@@ -33,13 +36,16 @@ class TUTTI_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
   Mutex() = default;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
-  void lock() TUTTI_ACQUIRE() { mutex_.lock(); }
+  void lock() TUTTI_ACQUIRE() {
+    if (!mutex_.try_lock()) lock_when_free();
+  }
   void unlock() TUTTI_RELEASE() { mutex_.unlock(); }
   // Does nothing: for code of which Clang cannot see that this thread holds the mutex.
   void assert_held() const TUTTI_THREAD_ATTRIBUTE(assert_capability()) {}
 
  private:
   friend class ConditionVariable;
+  void lock_when_free();
   std::mutex mutex_;
 };
 
@@ -70,21 +76,34 @@ class ConditionVariable {
  public:
   // Gives the mutex up until another thread notifies, or for no reason: to be called in a loop that looks.
   void wait(Mutex& mutex) TUTTI_REQUIRES(mutex) {
+    if (os::scheduler() != nullptr) [[unlikely]] {
+      static_cast<void>(wait_simulated(mutex, kForever));
+      return;
+    }
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     changed_.wait(lock);
     lock.release();
   }
   // The same until the deadline at the latest; false if it has passed.
   bool wait_until(Mutex& mutex, Deadline deadline) TUTTI_REQUIRES(mutex) {
+    if (os::scheduler() != nullptr) [[unlikely]]
+      return wait_simulated(mutex, deadline.at_ns());
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline.at_ns())};
     const bool in_time = changed_.wait_until(lock, until) == std::cv_status::no_timeout;
     lock.release();
     return in_time;
   }
-  void notify_all() { changed_.notify_all(); }
+  void notify_all() {
+    if (os::Scheduler* const simulated = os::scheduler(); simulated != nullptr) [[unlikely]]
+      return simulated->notify_all(this);
+    changed_.notify_all();
+  }
 
  private:
+  static constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+  bool wait_simulated(Mutex& mutex, std::int64_t deadline_ns) TUTTI_REQUIRES(mutex);
+
   std::condition_variable changed_;
 };
 

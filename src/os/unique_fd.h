@@ -9,6 +9,8 @@
 
 #include <utility>
 
+#include "os/kernel.h"
+
 namespace tutti::internal {
 
 class UniqueFd {
@@ -31,7 +33,7 @@ class UniqueFd {
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
   void reset() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) os::kernel().close(fd_);
     fd_ = -1;
   }
 

@@ -18,7 +18,7 @@ cache=$(command -v ccache || true)
 flags=(-std=c++20 -O1 -gline-tables-only -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE
   "-DTUTTI_VERSION_TEXT=\"$version\"" -Isrc -Iinclude)
 files=("$readers" src/base/{control_group,json_file,status,types,fmt,log,config,similar,variables,descriptors,message_costs,version}.cc
-  src/os/fork.cc src/schedule/*.cc
+  src/os/*.cc src/schedule/*.cc
   src/algorithms/*.cc src/topology/{graph,graph_json,host_graph,nccl_xml,detect}.cc src/selection/{tuning,costs_json}.cc)
 export compiler folder cache
 printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c '

@@ -9,7 +9,7 @@ command -v clang++ >/dev/null || command -v clang++-14 >/dev/null || exit 77
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 mkdir -p "$tree/src/os" "$tree/build"
-cp "$root"/src/os/{mutex,clock,fork}.h "$tree/src/os"
+cp "$root"/src/os/{mutex,clock,fork,scheduler}.h "$tree/src/os"
 
 cat >"$tree/src/box.h" <<'TEXT'
 #include "os/fork.h"
