@@ -228,8 +228,8 @@ def check_use(path, lines, top):
 
 
 def strip(text):
-    """Blanks comments and literals, keeping line breaks, so that braces can be counted."""
-    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+    """Blanks comments, literals and directives, keeping line breaks, so that braces can be counted."""
+    pattern = re.compile(r'(?m:^[ \t]*#(?:[^\n\\]|\\.)*)|//[^\n]*|/\*.*?\*/|R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
 
     def blank(match):
         found = match.group(0)
