@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -86,6 +87,9 @@ class ControlComm final : public ControlTree {
   [[nodiscard]] std::vector<std::string> told() const;
   // All members have said that they call nothing more.
   [[nodiscard]] bool is_over() const TUTTI_EXCLUDES(mutex_);
+  // The job's rank is no member, or has left, or its leave notice may be on its way: another has come, or this rank's
+  // own has gone, since `recent_ns`.
+  [[nodiscard]] bool may_have_left(int job_rank, std::int64_t recent_ns) const TUTTI_EXCLUDES(mutex_);
   // Nobody misses this rank here: it has sent its leave notice.
   [[nodiscard]] bool has_parted() const { return parted_; }
   [[nodiscard]] int rank_of(int job_rank) const;  // -1: no member
@@ -150,6 +154,8 @@ class ControlComm final : public ControlTree {
   std::set<int> introduced_;            // ranks that have made their parts, of a communicator that has been split off
   bool parted_ = false;                 // this rank has sent its leave notice
   CallSummary own_parting_;             // with this
+  // When the last rank left, this one included. No clock has been at this beginning.
+  std::int64_t last_leave_ns_ = std::numeric_limits<std::int64_t>::min() / 2;
   bool asked_for_calls_ = false;
   struct HeardRefusal {
     std::uint32_t serial = 0;

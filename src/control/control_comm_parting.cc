@@ -34,6 +34,7 @@ bool ControlComm::on_leave_notice(const LeaveNotice& leave_notice, const std::st
     watching = watching_;
     changed_.notify_all();
   }
+  last_leave_ns_ = now_ns();
   tree_->flood(frame, from);
   // Who sees that it has left may compare.
   if (watching != nullptr) watching->failure->set_departed({rank, leave_notice.calls.operations});
@@ -73,6 +74,7 @@ Status ControlComm::compare_with_departed() {
 void ControlComm::send_leave_notice() {
   if (std::exchange(parted_, true)) return;
   own_parting_ = own_calls();
+  last_leave_ns_ = now_ns();
   tree_->flood(leave_notice(), nullptr);
   judge_departed();
   tell_who_waits();
@@ -99,6 +101,13 @@ std::vector<std::string> ControlComm::told() const {
   }
   if (parted_) result.push_back(leave_notice());
   return result;
+}
+
+bool ControlComm::may_have_left(int job_rank, std::int64_t recent_ns) const {
+  const int rank = rank_of(job_rank);
+  if (rank < 0 || last_leave_ns_ > recent_ns) return true;
+  const MutexLock lock(mutex_);
+  return departed_.contains(rank);
 }
 
 bool ControlComm::is_over() const {

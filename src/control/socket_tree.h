@@ -235,8 +235,8 @@ class SocketTree {
   void judge_awaited();
   [[nodiscard]] std::int64_t ask_ns(const Awaited& awaited) const;
   void begin_asking(int rank, Awaited* awaited) const;
-  bool is_lost(Awaited* awaited) const;
-  [[nodiscard]] bool counts_as_dead(std::int64_t refused_ns) const;
+  bool is_lost(int rank, Awaited* awaited) const;
+  [[nodiscard]] bool counts_as_dead(int rank, std::int64_t refused_ns) const;
   [[nodiscard]] std::unique_ptr<net::Dial> dial(int rank, std::uint16_t index) const;
   void say_again();
   void keep_farewell(std::string frame);
@@ -268,7 +268,7 @@ class SocketTree {
   // The thread's own.
   std::list<Neighbour> neighbours_;
   std::int64_t next_look_ns_ = 0;  // for silent hosts
-  // When the last leave notice came. No clock has been at this beginning.
+  // When the last rank left the job. No clock has been at this beginning.
   std::int64_t last_bye_ns_ = std::numeric_limits<std::int64_t>::min() / 2;
   std::map<CommId, ControlComm*> comms_;
   std::map<CommId, Early> early_;

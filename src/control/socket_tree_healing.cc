@@ -24,7 +24,7 @@ constexpr std::int64_t kNextMs = 20;        // before the next is asked as well:
 // its leave notice is on its way.
 constexpr std::int64_t kRefusedMs = 300;
 // Soon after a leave notice a rank that refuses may have left as well: the ranks that would pass its notice on left
-// with it. It counts as dead after so long.
+// with it, or died. It counts as dead after so long.
 constexpr std::int64_t kLeavingMs = 5000;
 // Before a rank is asked of which nothing is heard: almost all find another parent sooner. The root asks, so that a
 // death costs one connection; the others only if the root does not, which is stopped perhaps.
@@ -118,10 +118,14 @@ void SocketTree::advance_search() {
   ask_more();
 }
 
-// A rank whose host has refused connections since then.
-bool SocketTree::counts_as_dead(std::int64_t refused_ns) const {
+// A rank whose host has refused connections since then. It may have left instead if ranks have just left the job, or
+// every communicator that this rank shares with it.
+bool SocketTree::counts_as_dead(int rank, std::int64_t refused_ns) const {
   const std::int64_t now = now_ns();
-  const bool leaving = now < last_bye_ns_ + kLeavingMs * kMs;
+  const std::int64_t recent_ns = now - kLeavingMs * kMs;
+  const bool leaving = last_bye_ns_ > recent_ns || std::all_of(comms_.begin(), comms_.end(), [&](const auto& entry) {
+                         return entry.second->may_have_left(rank, recent_ns);
+                       });
   return now - refused_ns >= (leaving ? kLeavingMs : kRefusedMs) * kMs;
 }
 
@@ -142,7 +146,7 @@ bool SocketTree::advance(Candidate* candidate) {
     const auto refused = search_->refused_ns.try_emplace(candidate->rank, now_ns()).first;
     if (!candidate->dial->gone_for(0)) {
       search_->refused_ns.erase(refused);
-    } else if (counts_as_dead(refused->second)) {
+    } else if (counts_as_dead(candidate->rank, refused->second)) {
       const Contact& contact = contacts_.at(candidate->rank);
       on_death({candidate->rank, contact.host, contact.pid}, nullptr);
     }
@@ -394,7 +398,7 @@ void SocketTree::judge_awaited() {
       begin_asking(rank, &awaited);
       ++asked;
     }
-    if (is_lost(&awaited)) lost.push_back(rank);
+    if (is_lost(rank, &awaited)) lost.push_back(rank);
   }
   for (const int rank : lost) {
     awaited_.erase(rank);
@@ -412,7 +416,7 @@ void SocketTree::begin_asking(int rank, Awaited* awaited) const {
 }
 
 // By what the rank, or its host, has answered, or for want of an answer.
-bool SocketTree::is_lost(Awaited* awaited) const {
+bool SocketTree::is_lost(int rank, Awaited* awaited) const {
   const std::int64_t now = now_ns();
   const auto pause = [&](std::int64_t ms) {
     awaited->dial.reset();
@@ -427,7 +431,7 @@ bool SocketTree::is_lost(Awaited* awaited) const {
       awaited->refused_ns = 0;
       awaited->pause_ms = kAskAgainMs;
       pause(kAskAgainMs);
-    } else if (refused && counts_as_dead(awaited->refused_ns)) {
+    } else if (refused && counts_as_dead(rank, awaited->refused_ns)) {
       return true;
     } else if (now >= awaited->asked_ns + kAskMs * kMs) {
       pause(awaited->pause_ms);
