@@ -80,10 +80,10 @@ class ControlComm final : public ControlTree {
   [[nodiscard]] Whereabouts whereabouts() const;
   // What may have been lost on the way.
   void say_again();
-  // What this rank has to say when it leaves, for those who come to be its neighbours later: of the failure first, if
-  // there was one, since who hears of a departure alone takes that for a mismatch.
+  // What this rank says when it leaves, for later neighbours. Its parts and the failure come first: a rank that hears a
+  // leave notice without the part takes it for a failure, and without the failure for a mismatch.
   [[nodiscard]] std::vector<std::string> farewell() const;
-  // The same of all that have left as far as this rank knows, itself included.
+  // The same while it stays, of all that have left as far as this rank knows, itself included.
   [[nodiscard]] std::vector<std::string> told() const;
   // All members have said that they call nothing more.
   [[nodiscard]] bool is_over() const TUTTI_EXCLUDES(mutex_);

@@ -86,6 +86,7 @@ std::string ControlComm::leave_notice() const {
 
 std::vector<std::string> ControlComm::farewell() const {
   std::vector<std::string> result;
+  if (!is_over()) result = own_parts_;
   if (const auto own = refusals_.find(rank_); own != refusals_.end()) result.push_back(own->second.frame);
   if (!notice_.empty()) result.push_back(notice_);
   result.push_back(leave_notice());
@@ -94,6 +95,7 @@ std::vector<std::string> ControlComm::farewell() const {
 
 std::vector<std::string> ControlComm::told() const {
   std::vector<std::string> result;
+  if (!is_over()) result = own_parts_;
   for (const auto& [rank, refusal] : refusals_) result.push_back(refusal.frame);
   if (!notice_.empty()) result.push_back(notice_);
   for (const auto& [rank, calls] : departed()) {

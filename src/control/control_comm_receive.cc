@@ -128,7 +128,6 @@ void ControlComm::tell_failure(const Notice& notice) {
 // member that knows it does not pass it on.
 void ControlComm::say_again() {
   introduce();
-  for (const std::string& part : own_parts_) tree_->flood(part, nullptr);
   for (const std::string& frame : told()) tree_->flood(frame, nullptr);
   if (asked_for_calls_) {
     tree_->flood(pack_compare(id_), nullptr);

@@ -67,6 +67,9 @@ void JobWorld::live(int rank) {
 }
 
 bool JobWorld::run(std::int64_t limit_ms) {
+  // Without an id nobody has begun to join.
+  static_cast<void>(world_.run_until([this] { return has_id_.is_open() || rank(0).process->dead; }, limit_ms));
+  if (!has_id_.is_open()) return rank(0).process->dead;
   return run_until_each([](const RankRecord& r) { return r.returned; }, limit_ms);
 }
 

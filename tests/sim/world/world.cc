@@ -316,10 +316,10 @@ int World::pthread_create(pthread_t* thread, const pthread_attr_t* /*attributes*
 }
 
 void World::pthread_join(pthread_t thread) {
-  enter("pthread_join");
   const auto found = std::find_if(threads_.begin(), threads_.end(),
                                   [&](const Thread& t) { return t.number == static_cast<int>(thread); });
-  if (found == threads_.end()) return;  // of a world that has ended
+  if (found == threads_.end()) return;  // of a world that has ended: no run depends on those before it
+  enter("pthread_join");
   while (found->state != Thread::State::kDone) {
     add_waiter(&conditions_[&*found], current_);
     static_cast<void>(block("pthread_join", kForever));
