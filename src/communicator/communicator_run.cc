@@ -151,7 +151,8 @@ bool Communicator::begins_at_once(const Call& call) {
   const std::size_t bytes = planned_bytes(call);
   if (has_data(call.collective) && bytes == 0) return true;
   return plans_->find(call.collective, call.root, bytes, demand_of(call)) != nullptr ||
-         (ranks() <= kMostRanksPlannedAtOnce && !plans_->takes_long(call.collective, call.root, bytes, demand_of(call)));
+         (ranks() <= kMostRanksPlannedAtOnce &&
+          !plans_->takes_long(call.collective, call.root, bytes, demand_of(call)));
 }
 
 Result<std::unique_ptr<Plans::Making>> Communicator::begin_plan(const Call& call) {

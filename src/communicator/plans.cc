@@ -87,8 +87,8 @@ bool Plans::serves(const algorithms::AlgorithmEntry* entry, schedule::Order orde
 Result<const algorithms::AlgorithmEntry*> Plans::known(Collective collective, std::size_t bytes, Demand demand) const {
   const schedule::Order order = order_of(demand);
   const bool few_peers = demand == Demand::kFewPeers;
-  auto entry = selection::decided_entry(collective, world(), bytes, membership_.algorithm, order,
-                                        few_peers ? nullptr : tuned_);
+  auto entry =
+      selection::decided_entry(collective, world(), bytes, membership_.algorithm, order, few_peers ? nullptr : tuned_);
   if (!entry.is_ok() || *entry != nullptr) return entry;
   if (few_peers) return algorithms::find(collective, kFewPeers);
   const auto* const told = decisions_.selected({collective, order, static_cast<int>(std::bit_width(bytes))});

@@ -23,7 +23,11 @@ ControlComm::ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vecto
 
 ControlComm::ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vector<int> members, CommId parent,
                          GivesUp gives_up)
-    : tree_(std::move(tree)), id_(id), members_(std::move(members)), parent_(parent), gives_up_(std::move(gives_up)) {
+    : tree_(std::move(tree)),
+      members_(std::move(members)),
+      name_(id, members_.size() == static_cast<std::size_t>(tree_->ranks()) ? std::string() : member_bits(members_)),
+      parent_(parent),
+      gives_up_(std::move(gives_up)) {
   by_job_rank_.resize(members_.size());
   std::iota(by_job_rank_.begin(), by_job_rank_.end(), 0);
   std::sort(by_job_rank_.begin(), by_job_rank_.end(), [this](int a, int b) { return job_rank_of(a) < job_rank_of(b); });
@@ -37,7 +41,7 @@ ControlComm::~ControlComm() {
     commands_.ending = true;
   }
   tree_->signal();
-  tree_->await_dismissal(id_);
+  tree_->await_dismissal(id());
 }
 
 Status ControlComm::enlist() {
@@ -77,7 +81,7 @@ Result<std::unique_ptr<ControlTree>> ControlComm::split(std::uint64_t id, std::v
     const MutexLock lock(mutex_);
     if (mute()) return Status::invalid_usage("a communicator that has ended cannot be split");
   }
-  auto child = std::make_unique<ControlComm>(tree_, id, std::move(job_ranks), id_, std::move(gives_up));
+  auto child = std::make_unique<ControlComm>(tree_, id, std::move(job_ranks), this->id(), std::move(gives_up));
   if (Status s = child->enlist(); !s.is_ok()) return s;
   tree_->signal();
   return std::unique_ptr<ControlTree>(std::move(child));
@@ -94,7 +98,9 @@ Status ControlComm::watch(std::shared_ptr<FailureState> failure, Witness witness
     if (watching->witness.decided) watching->witness.decided(decision);
   }
   if (!failure_.is_ok()) watching->failure->fail(failure_);
-  for (const auto& [rank, calls] : departed_) watching->failure->set_departed({rank, calls.operations});
+  for (const LeaveNotice& left : departed_) {
+    for (const int rank : ranks_at(left.places)) watching->failure->set_departed({rank, left.calls.operations});
+  }
   return {};
 }
 
@@ -145,7 +151,7 @@ void ControlComm::leave() {
     if (std::exchange(commands_.leaving, true)) return;
   }
   tree_->signal();
-  tree_->await_dismissal(id_);
+  tree_->await_dismissal(id());
 }
 
 // ---- The all-gather -----------------------------------------------------------------------------
@@ -192,7 +198,7 @@ Result<std::vector<std::string>> ControlComm::gather(std::uint32_t round, Deadli
 
 Status ControlComm::hopeless(std::uint32_t round) {
   if (!failure_.is_ok()) return failure_;
-  for (const auto& [rank, calls] : departed_) {
+  for (const int rank : ranks_at(departed_places_)) {
     if (!parts_[round].contains(rank)) return Status::remote(list_ranks({rank}) + " left during the initialisation");
   }
   return {};
@@ -220,13 +226,6 @@ std::vector<int> ControlComm::to_blame(std::uint32_t round) {
 
 // ---- What the thread does of that ---------------------------------------------------------------
 
-void ControlComm::introduce() {
-  if (id_ == 0) return;
-  Members members{tree_->rank(), members_};
-  std::sort(members.ranks.begin(), members.ranks.end());
-  tree_->flood(pack_members(id_, members), nullptr);
-}
-
 bool ControlComm::wants_to_go() const {
   const MutexLock lock(mutex_);
   return mute();
@@ -242,7 +241,7 @@ bool ControlComm::handle_commands() {
     commands_.ending = commands.ending;
   }
   for (const Part& part : commands.parts) {
-    tree_->flood(own_parts_.emplace_back(pack_part(id_, part)), nullptr);
+    tree_->flood(own_parts_.emplace_back(pack_part(name_, part)), nullptr);
     if (own_parts_.size() > kPartsInUse) own_parts_.erase(own_parts_.begin());
   }
   if (!commands.parts.empty()) {
@@ -251,7 +250,7 @@ bool ControlComm::handle_commands() {
     rounds_told_ = commands.parts.back().round + 1;
     changed_.notify_all();
   }
-  for (const std::string& decision : commands.decisions) tree_->flood(pack_decision(id_, decision), nullptr);
+  for (const std::string& decision : commands.decisions) tree_->flood(pack_decision(name_, decision), nullptr);
   if (!commands.announcement.is_ok()) {
     const Status& cause = commands.announcement;
     tell_failure({cause.code(), fmt::format("rank {}: {}", rank_, cause.message())});
@@ -260,10 +259,11 @@ bool ControlComm::handle_commands() {
   for (std::vector<CallRecord>& calls : commands.reports) report_own(std::move(calls));
   if (commands.refusal) send_refusal(std::move(*commands.refusal));
   for (const Question& question : commands.questions) {
-    if (!any_notice_) tree_->inquire(id_, question);
+    if (!any_notice_) tree_->inquire(id(), question);
   }
-  if (commands.comparing) on_compare(pack_compare(id_), nullptr);
+  if (commands.comparing) on_compare(pack_compare(name_), nullptr);
   if (commands.finishing || commands.leaving) send_leave_notice();
+  if (commands.leaving) pass_on_leave_notices(true);
   if (commands.ending && !parted_)
     tell_failure({Code::kRemoteError, fmt::format("rank {} ended without leaving", rank_)});
   return commands.leaving || commands.ending;

@@ -54,15 +54,13 @@ class ControlComm final : public ControlTree {
   void leave() override;
 
   // ---- The tree's thread
-  [[nodiscard]] CommId id() const { return id_; }
-  // Tells all ranks who its members are.
-  void introduce();
+  [[nodiscard]] CommId id() const { return name_.id; }
   // Does what other threads have asked for. Returns whether it is to be dismissed, having said so to the others.
   [[nodiscard]] bool handle_commands();
   // The same of a tree that can tell nobody anything.
   [[nodiscard]] bool wants_to_go() const TUTTI_EXCLUDES(mutex_);
   // False if the frame is damaged.
-  bool hear(Kind kind, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from);
+  bool hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from);
   void hear_calls(Calls calls, const Neighbour* from);
   void hear_death(const Death& death);
   // A rank has left the job, and with it all communicators; or the communicator that this one is made of.
@@ -80,6 +78,11 @@ class ControlComm final : public ControlTree {
   [[nodiscard]] Whereabouts whereabouts() const;
   // What may have been lost on the way.
   void say_again();
+  // Leave notices that neighbours have not heard yet: what the tree has merged by now, or `at_once` all of them.
+  void pass_on_leave_notices(bool at_once);
+  // When they are due at the latest; 0: there are none. advance() passes on those that are.
+  [[nodiscard]] std::int64_t due_ns() const { return leave_notices_due_ns_; }
+  void advance(std::int64_t now_ns);
   // What this rank says when it leaves, for later neighbours. Its parts and the failure come first: a rank that hears a
   // leave notice without the part takes it for a failure, and without the failure for a mismatch.
   [[nodiscard]] std::vector<std::string> farewell() const;
@@ -120,30 +123,35 @@ class ControlComm final : public ControlTree {
   [[nodiscard]] Status hopeless(std::uint32_t round) TUTTI_REQUIRES(mutex_);
   [[nodiscard]] std::vector<int> to_blame(std::uint32_t round) TUTTI_REQUIRES(mutex_);
   void tell_failure(const Notice& notice);
-  bool on_members(const Members& members);
+  [[nodiscard]] bool are_members(const std::string& members, int from);
   bool on_part(Part part);
   void on_decision(std::string decision) TUTTI_EXCLUDES(mutex_);
   void on_notice(const Notice& notice, const std::string& frame, const Neighbour* from);
-  bool on_leave_notice(const LeaveNotice& leave_notice, const std::string& frame, const Neighbour* from);
+  void on_leave_notices(std::vector<LeaveNotice> leave_notices, const Neighbour* from);
+  // Those that are new, to what is known. Returns their places.
+  RankSet add_departed(const LeaveNotice& leave_notice) TUTTI_REQUIRES(mutex_);
   void on_compare(const std::string& frame, const Neighbour* from);
   bool on_refusal(Refusal refusal, const std::string& frame, const Neighbour* from);
   void send_refusal(Refusal refusal) TUTTI_EXCLUDES(mutex_);
   void send_leave_notice();
-  [[nodiscard]] std::string leave_notice() const;
+  [[nodiscard]] std::vector<int> ranks_at(const RankSet& places) const;
+  // Of the tree's shape: the places of the members that are below this rank, with its own.
+  [[nodiscard]] const RankSet& places_below();
   void report_own(std::vector<CallRecord> calls);
   void judge(int rank, const CallSummary& calls);
   void judge_departed();
-  [[nodiscard]] std::map<int, CallSummary> departed() const TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] bool has_departed(int rank) const TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] std::vector<LeaveNotice> departed() const TUTTI_EXCLUDES(mutex_);
   [[nodiscard]] CallSummary own_calls() const;
   void tell_who_waits() TUTTI_EXCLUDES(mutex_);
   bool look_again(Deadline deadline) TUTTI_REQUIRES(mutex_);
 
   const std::shared_ptr<SocketTree> tree_;
-  const CommId id_;
   const std::vector<int> members_;  // job ranks, by rank
-  const CommId parent_;             // the communicator that it is made of; 0 also of the first
-  const GivesUp gives_up_;          // called during initialisation only
-  std::vector<int> by_job_rank_;    // the ranks, in the order of their job ranks
+  const CommName name_;
+  const CommId parent_;           // the communicator that it is made of; 0 also of the first
+  const GivesUp gives_up_;        // called during initialisation only
+  std::vector<int> by_job_rank_;  // the ranks, in the order of their job ranks: by place
   int rank_ = -1;
   bool enlisted_ = false;  // constant after enlist()
 
@@ -151,11 +159,14 @@ class ControlComm final : public ControlTree {
   bool any_notice_ = false;             // all members have been told of a failure, or will be
   std::string notice_;                  // by this frame, unless it was a death
   std::vector<std::string> own_parts_;  // the last frames of this rank's parts, which others may still need
-  std::set<int> introduced_;            // ranks that have made their parts, of a communicator that has been split off
+  std::set<int> heard_of_;              // ranks that have made their parts, as far as is known
   bool parted_ = false;                 // this rank has sent its leave notice
   CallSummary own_parting_;             // with this
   // When the last rank left, this one included. No clock has been at this beginning.
   std::int64_t last_leave_ns_ = std::numeric_limits<std::int64_t>::min() / 2;
+  RankSet below_;                // see places_below(); empty: not known yet
+  std::map<int, RankSet> told_;  // whose leave notices each neighbour has heard, by its rank in the job
+  std::int64_t leave_notices_due_ns_ = 0;
   bool asked_for_calls_ = false;
   struct HeardRefusal {
     std::uint32_t serial = 0;
@@ -175,9 +186,10 @@ class ControlComm final : public ControlTree {
   std::uint32_t rounds_told_ TUTTI_GUARDED_BY(mutex_) = 0;   // whose own parts are on their way
   std::uint32_t refusal_told_ TUTTI_GUARDED_BY(mutex_) = 0;  // the last serial number that is
   std::map<std::uint32_t, std::map<int, std::string>> parts_ TUTTI_GUARDED_BY(mutex_);  // by round and rank
-  std::map<int, CallSummary> departed_ TUTTI_GUARDED_BY(mutex_);  // what ranks that have left have called, by rank
-  bool compared_ TUTTI_GUARDED_BY(mutex_) = false;                // own calls with those of all who have left
-  bool all_parted_ TUTTI_GUARDED_BY(mutex_) = false;              // all ranks have sent their leave notices
+  std::vector<LeaveNotice> departed_ TUTTI_GUARDED_BY(mutex_);  // of all ranks that have left, this one among them,
+  RankSet departed_places_ TUTTI_GUARDED_BY(mutex_);            // all together
+  bool compared_ TUTTI_GUARDED_BY(mutex_) = false;              // own calls with those of all who have left
+  bool all_parted_ TUTTI_GUARDED_BY(mutex_) = false;            // all ranks have sent their leave notices
 };
 
 }  // namespace tutti::internal::control

@@ -1,10 +1,12 @@
 // Ranks that leave a communicator: what they say of their calls, and whether all have called the same. And what ranks
 // have refused.
+#include <algorithm>
 #include <utility>
 
 #include "control/call_comparison.h"
 #include "control/control_comm.h"
 #include "control/socket_tree.h"
+#include "control/tree_shape.h"
 #include "os/clock.h"
 
 namespace tutti::internal::control {
@@ -14,6 +16,8 @@ namespace {
 constexpr std::int64_t kLookMs = 20;
 // The tree's thread answers in microseconds, unless the machine is very busy.
 constexpr std::int64_t kCompareMs = 1000;
+// Leave notices that wait so long for others to be merged with go on without them.
+constexpr std::int64_t kMergeMs = 20;
 
 }  // namespace
 
@@ -22,29 +26,119 @@ CallSummary ControlComm::own_calls() const {
   return watching != nullptr && watching->witness.calls ? watching->witness.calls() : CallSummary();
 }
 
-bool ControlComm::on_leave_notice(const LeaveNotice& leave_notice, const std::string& frame, const Neighbour* from) {
-  const int rank = rank_of(leave_notice.rank);
-  if (rank < 0) return any_notice_;
-  // A member that came to hear of it late passes it on in all directions, back to this one as well.
-  if (rank == rank_) return true;
-  std::shared_ptr<const Watching> watching;
-  {
-    const MutexLock lock(mutex_);
-    if (!departed_.emplace(rank, leave_notice.calls).second) return true;
-    watching = watching_;
-    changed_.notify_all();
+// ---- Leave notices -------------------------------------------------------------------------------
+//
+// Ranks usually leave together, after the same calls. So leave notices are merged: a rank passes them upwards when all
+// members below it have left, and the topmost passes them down when all have. What is not merged in kMergeMs goes on
+// as it is. Of ranks with equal calls one notice names all, and without the calls if these are all members.
+
+void ControlComm::on_leave_notices(std::vector<LeaveNotice> leave_notices, const Neighbour* from) {
+  for (const LeaveNotice& leave_notice : leave_notices) {
+    std::shared_ptr<const Watching> watching;
+    RankSet is_new;
+    {
+      const MutexLock lock(mutex_);
+      is_new = add_departed(leave_notice);
+      watching = watching_;
+      changed_.notify_all();
+    }
+    if (from != nullptr) told_[from->rank].add(leave_notice.places);
+    if (is_new.empty()) continue;
+    last_leave_ns_ = now_ns();
+    // Who sees that they have left may compare.
+    const std::vector<int> ranks = ranks_at(is_new);
+    for (const int rank : ranks) {
+      heard_of_.insert(rank);
+      if (watching != nullptr) watching->failure->set_departed({rank, leave_notice.calls.operations});
+    }
+    judge(ranks.front(), leave_notice.calls);
+    for (const int rank : ranks) tree_->tell_left(id(), job_rank_of(rank));
   }
-  last_leave_ns_ = now_ns();
-  tree_->flood(frame, from);
-  // Who sees that it has left may compare.
-  if (watching != nullptr) watching->failure->set_departed({rank, leave_notice.calls.operations});
-  judge(rank, leave_notice.calls);
   tell_who_waits();
-  tree_->tell_left(id_, leave_notice.rank);
-  return true;
+  pass_on_leave_notices(false);
 }
 
-std::map<int, CallSummary> ControlComm::departed() const {
+RankSet ControlComm::add_departed(const LeaveNotice& leave_notice) {
+  RankSet is_new = leave_notice.places.without(departed_places_);
+  if (is_new.empty()) return is_new;
+  departed_places_.add(is_new);
+  const auto same = std::find_if(departed_.begin(), departed_.end(), [&](const LeaveNotice& known) {
+    return known.calls.operations == leave_notice.calls.operations && known.calls.hash == leave_notice.calls.hash;
+  });
+  if (same == departed_.end()) {
+    departed_.push_back({is_new, leave_notice.calls});
+  } else {
+    same->places.add(is_new);
+  }
+  return is_new;
+}
+
+void ControlComm::pass_on_leave_notices(bool at_once) {
+  RankSet all;
+  {
+    const MutexLock lock(mutex_);
+    all = departed_places_;
+  }
+  const bool complete = all.size() == static_cast<int>(members_.size());
+  bool waits = false;
+  for (Neighbour* const neighbour : tree_->listeners()) {
+    RankSet& told = told_[neighbour->rank];
+    if (told.contains(all)) continue;
+    if (!at_once && !complete && !(neighbour->is_parent && all.contains(places_below()))) {
+      waits = true;
+      continue;
+    }
+    std::vector<LeaveNotice> notices = departed();
+    for (LeaveNotice& notice : notices) {
+      notice.places = notice.places.without(told);
+      if (complete && notices.size() == 1) notice.calls.calls.clear();
+    }
+    std::erase_if(notices, [](const LeaveNotice& notice) { return notice.places.empty(); });
+    tree_->send(pack_leave_notices(name_, notices), neighbour);
+    told = all;
+  }
+  if (!waits) {
+    leave_notices_due_ns_ = 0;
+  } else if (leave_notices_due_ns_ == 0) {
+    leave_notices_due_ns_ = now_ns() + kMergeMs * 1'000'000;
+  }
+}
+
+void ControlComm::advance(std::int64_t now_ns) {
+  if (leave_notices_due_ns_ != 0 && now_ns >= leave_notices_due_ns_) pass_on_leave_notices(true);
+}
+
+const RankSet& ControlComm::places_below() {
+  if (!below_.empty()) return below_;
+  const auto place = [this](std::int64_t job_rank) {
+    const auto at = std::lower_bound(by_job_rank_.begin(), by_job_rank_.end(), job_rank,
+                                     [this](int rank, std::int64_t wanted) { return job_rank_of(rank) < wanted; });
+    return static_cast<int>(at - by_job_rank_.begin());
+  };
+  // One level of the tree after the other.
+  std::int64_t first = tree_->rank();
+  std::int64_t last = first;
+  for (; first < tree_->ranks(); first = first * kTreeArity + 1, last = last * kTreeArity + kTreeArity) {
+    below_.add(RankSet(place(first), place(last + 1)));
+  }
+  return below_;
+}
+
+// In the order of their places.
+std::vector<int> ControlComm::ranks_at(const RankSet& places) const {
+  std::vector<int> ranks;
+  places.each([&](int place) { ranks.push_back(by_job_rank_[static_cast<std::size_t>(place)]); });
+  return ranks;
+}
+
+bool ControlComm::has_departed(int rank) const {
+  const auto at = std::lower_bound(by_job_rank_.begin(), by_job_rank_.end(), job_rank_of(rank),
+                                   [this](int one, int wanted) { return job_rank_of(one) < wanted; });
+  const MutexLock lock(mutex_);
+  return departed_places_.contains(static_cast<int>(at - by_job_rank_.begin()));
+}
+
+std::vector<LeaveNotice> ControlComm::departed() const {
   const MutexLock lock(mutex_);
   return departed_;
 }
@@ -59,13 +153,14 @@ void ControlComm::judge(int rank, const CallSummary& calls) {
 }
 
 void ControlComm::judge_departed() {
-  for (const auto& [rank, calls] : departed()) judge(rank, calls);
+  for (const LeaveNotice& left : departed()) judge(ranks_at(left.places).front(), left.calls);
 }
 
 Status ControlComm::compare_with_departed() {
   if (tree_->is_forked() || watching() == nullptr) return {};
-  for (const auto& [rank, calls] : departed()) {
-    if (Status s = contradiction(rank_, own_calls(), rank, calls); !s.is_ok()) return s;
+  for (const LeaveNotice& left : departed()) {
+    const int rank = ranks_at(left.places).front();
+    if (Status s = contradiction(rank_, own_calls(), rank, left.calls); !s.is_ok()) return s;
   }
   return {};
 }
@@ -75,13 +170,15 @@ void ControlComm::send_leave_notice() {
   if (std::exchange(parted_, true)) return;
   own_parting_ = own_calls();
   last_leave_ns_ = now_ns();
-  tree_->flood(leave_notice(), nullptr);
+  const auto at = std::find(by_job_rank_.begin(), by_job_rank_.end(), rank_);
+  const auto place = static_cast<int>(at - by_job_rank_.begin());
+  {
+    const MutexLock lock(mutex_);
+    add_departed({RankSet(place, place + 1), own_parting_});
+  }
   judge_departed();
   tell_who_waits();
-}
-
-std::string ControlComm::leave_notice() const {
-  return pack_leave_notice(id_, {tree_->rank(), own_parting_});
+  pass_on_leave_notices(false);
 }
 
 std::vector<std::string> ControlComm::farewell() const {
@@ -89,7 +186,7 @@ std::vector<std::string> ControlComm::farewell() const {
   if (!is_over()) result = own_parts_;
   if (const auto own = refusals_.find(rank_); own != refusals_.end()) result.push_back(own->second.frame);
   if (!notice_.empty()) result.push_back(notice_);
-  result.push_back(leave_notice());
+  result.push_back(pack_leave_notices(name_, departed()));
   return result;
 }
 
@@ -98,18 +195,15 @@ std::vector<std::string> ControlComm::told() const {
   if (!is_over()) result = own_parts_;
   for (const auto& [rank, refusal] : refusals_) result.push_back(refusal.frame);
   if (!notice_.empty()) result.push_back(notice_);
-  for (const auto& [rank, calls] : departed()) {
-    result.push_back(pack_leave_notice(id_, {members_[static_cast<std::size_t>(rank)], calls}));
+  if (const std::vector<LeaveNotice> left = departed(); !left.empty()) {
+    result.push_back(pack_leave_notices(name_, left));
   }
-  if (parted_) result.push_back(leave_notice());
   return result;
 }
 
 bool ControlComm::may_have_left(int job_rank, std::int64_t recent_ns) const {
   const int rank = rank_of(job_rank);
-  if (rank < 0 || last_leave_ns_ > recent_ns) return true;
-  const MutexLock lock(mutex_);
-  return departed_.contains(rank);
+  return rank < 0 || last_leave_ns_ > recent_ns || has_departed(rank);
 }
 
 bool ControlComm::is_over() const {
@@ -120,7 +214,7 @@ bool ControlComm::is_over() const {
 void ControlComm::tell_who_waits() {
   const MutexLock lock(mutex_);
   compared_ = parted_;
-  all_parted_ = parted_ && departed_.size() + 1 == members_.size();
+  all_parted_ = departed_places_.size() == static_cast<int>(members_.size());
   changed_.notify_all();
 }
 
@@ -164,7 +258,7 @@ void ControlComm::report_refusal(const Refusal& refusal, std::int64_t wait_ms) {
 void ControlComm::send_refusal(Refusal refusal) {
   const std::uint32_t serial = refusal.serial;
   refusal.rank = tree_->rank();
-  const std::string frame = pack_refusal(id_, refusal);
+  const std::string frame = pack_refusal(name_, refusal);
   if (!any_notice_) (void)on_refusal(std::move(refusal), frame, nullptr);
   const MutexLock lock(mutex_);
   if (is_before(refusal_told_, serial)) refusal_told_ = serial;
@@ -199,7 +293,7 @@ void ControlComm::hear_calls(Calls calls, const Neighbour* from) {
   bool is_new = false;
   const Status known = ledger_.add(rank_of(calls.rank), calls.records, &is_new);
   if (!known.is_ok()) return fail({known.code(), known.message()});
-  if (is_new && !calls.down) tree_->pass_on_calls(id_, std::move(calls), from);
+  if (is_new && !calls.down) tree_->pass_on_calls(id(), std::move(calls), from);
 }
 
 void ControlComm::report_own(std::vector<CallRecord> calls) {
@@ -212,8 +306,8 @@ void ControlComm::on_compare(const std::string& frame, const Neighbour* from) {
   tree_->flood(frame, from);
   report_own(own_calls().calls);
   // A rank that has left cannot be asked, but has told.
-  for (const auto& [rank, summary] : departed()) {
-    hear_calls({false, members_[static_cast<std::size_t>(rank)], summary.calls}, nullptr);
+  for (const LeaveNotice& left : departed()) {
+    hear_calls({false, job_rank_of(ranks_at(left.places).front()), left.calls.calls}, nullptr);
   }
 }
 

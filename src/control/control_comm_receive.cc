@@ -28,16 +28,15 @@ std::shared_ptr<const ControlComm::Watching> ControlComm::watching() const {
   return watching_;
 }
 
-bool ControlComm::hear(Kind kind, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from) {
+bool ControlComm::hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from) {
   const int ranks = tree_->ranks();
-  if (kind == Kind::kMembers) {
-    Members members;
-    return unpack_members(unpacker, ranks, &members) && on_members(members);
-  }
+  const Kind kind = header.kind;
   if (kind == Kind::kPart) {
     Part part;
-    return unpack_part(unpacker, ranks, &part) && on_part(std::move(part));
+    if (!unpack_part(unpacker, ranks, &part)) return false;
+    return !are_members(header.members, rank_of(part.rank)) || on_part(std::move(part));
   }
+  if (!are_members(header.members, -1)) return true;
   if (kind == Kind::kDecision) {
     std::string decision;
     if (!unpack_decision(unpacker, &decision)) return false;
@@ -50,9 +49,11 @@ bool ControlComm::hear(Kind kind, net::Unpacker* unpacker, const std::string& fr
     on_notice(notice, frame, from);
     return true;
   }
-  if (kind == Kind::kLeaveNotice) {
-    LeaveNotice leave_notice;
-    return unpack_leave_notice(unpacker, ranks, &leave_notice) && on_leave_notice(leave_notice, frame, from);
+  if (kind == Kind::kLeaveNotices) {
+    std::vector<LeaveNotice> leave_notices;
+    if (!unpack_leave_notices(unpacker, static_cast<int>(members_.size()), &leave_notices)) return false;
+    on_leave_notices(std::move(leave_notices), from);
+    return true;
   }
   if (kind == Kind::kRefusal) {
     Refusal refusal;
@@ -63,20 +64,17 @@ bool ControlComm::hear(Kind kind, net::Unpacker* unpacker, const std::string& fr
   return true;
 }
 
-bool ControlComm::on_members(const Members& members) {
-  const int from = rank_of(members.from);
-  const bool same =
-      members.ranks.size() == members_.size() &&
-      std::all_of(members.ranks.begin(), members.ranks.end(), [&](int rank) { return rank_of(rank) >= 0; });
-  if (from >= 0) introduced_.insert(from);
-  if (from >= 0 && same) return true;
+// Of a frame. `from`: who has made it; -1: that is not known.
+bool ControlComm::are_members(const std::string& members, int from) {
+  if (members == name_.members) return true;
   fail({Code::kMismatch, of_other_members(from)});
-  return true;
+  return false;
 }
 
 bool ControlComm::on_part(Part part) {
   const int rank = rank_of(part.rank);
   if (rank >= 0) {
+    heard_of_.insert(rank);
     const MutexLock lock(mutex_);
     if (!is_before(next_round_ + kRoundsAhead, part.round + 1)) {
       if (is_before(part.round, next_round_) && !parts_.contains(part.round)) return true;  // known long since
@@ -85,8 +83,8 @@ bool ControlComm::on_part(Part part) {
       return true;
     }
   }
-  if (id_ == 0) return false;
-  // That rank gathers without this one. Who its members are it may have said before this rank had made its part.
+  if (id() == 0) return false;
+  // That rank gathers without this one.
   fail({Code::kMismatch, of_other_members(rank)});
   return true;
 }
@@ -114,24 +112,23 @@ void ControlComm::on_notice(const Notice& notice, const std::string& frame, cons
 }
 
 void ControlComm::fail(const Notice& notice) {
-  on_notice(notice, pack_notice(id_, notice), nullptr);
+  on_notice(notice, pack_notice(name_, notice), nullptr);
 }
 
 // The other ranks only: this one knows.
 void ControlComm::tell_failure(const Notice& notice) {
   if (std::exchange(any_notice_, true)) return;
-  notice_ = pack_notice(id_, notice);
+  notice_ = pack_notice(name_, notice);
   tree_->flood(notice_, nullptr);
 }
 
 // In the order in which it was said first; what other ranks have said as well, which may be gone, or not heard where a
 // member that knows it does not pass it on.
 void ControlComm::say_again() {
-  introduce();
   for (const std::string& frame : told()) tree_->flood(frame, nullptr);
   if (asked_for_calls_) {
-    tree_->flood(pack_compare(id_), nullptr);
-    tree_->pass_on_calls(id_, {false, tree_->rank(), own_calls().calls}, nullptr);
+    tree_->flood(pack_compare(name_), nullptr);
+    tree_->pass_on_calls(id(), {false, tree_->rank(), own_calls().calls}, nullptr);
   }
 }
 
@@ -149,7 +146,7 @@ void ControlComm::fail_here(const Status& status) noexcept {
 // All ranks are told of the death itself.
 void ControlComm::hear_death(const Death& death) {
   const int rank = rank_of(death.rank);
-  if (rank < 0 || departed().contains(rank)) return;
+  if (rank < 0 || has_departed(rank)) return;
   if (std::exchange(any_notice_, true)) return;
   fail_here(Status::remote(describe_rank(rank, death.host, death.pid) + " died: connection lost"));
 }
@@ -157,7 +154,7 @@ void ControlComm::hear_death(const Death& death) {
 // One that has not made its part yet will not.
 void ControlComm::hear_bye(int job_rank) {
   const int rank = rank_of(job_rank);
-  if (id_ == 0 || rank < 0 || introduced_.contains(rank) || departed().contains(rank)) return;
+  if (id() == 0 || rank < 0 || heard_of_.contains(rank) || has_departed(rank)) return;
   fail({Code::kRemoteError, list_ranks({rank}) + " left before it had made its part of this communicator"});
 }
 
@@ -167,7 +164,9 @@ void ControlComm::hear_left(CommId comm, int job_rank) {
 
 void ControlComm::hear_departed(const ControlComm& comm) {
   if (!gives_up_) return;
-  for (const auto& [rank, calls] : comm.departed()) hear_left(comm.id(), comm.members_[static_cast<std::size_t>(rank)]);
+  for (const LeaveNotice& left : comm.departed()) {
+    for (const int rank : comm.ranks_at(left.places)) hear_left(comm.id(), comm.job_rank_of(rank));
+  }
 }
 
 Whereabouts ControlComm::whereabouts() const {

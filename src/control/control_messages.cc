@@ -1,5 +1,8 @@
 #include "control/control_messages.h"
 
+#include <bit>
+#include <utility>
+
 #include "net/address.h"
 
 namespace tutti::internal::control {
@@ -67,12 +70,62 @@ net::Packer begin(Kind kind, CommId comm) {
   return packer;
 }
 
+net::Packer begin_named(Kind kind, const CommName& comm) {
+  net::Packer packer = begin(kind, comm.id);
+  packer.text(comm.members);
+  return packer;
+}
+
+// To the ranks of one communicator, whoever passes them on.
+bool names_members(std::uint8_t kind) {
+  return kind >= static_cast<std::uint8_t>(Kind::kPart) && kind < static_cast<std::uint8_t>(Kind::kCalls);
+}
+
+void put(net::Packer* packer, const RankSet& ranks) {
+  packer->number(static_cast<std::uint32_t>(ranks.ranges().size()));
+  for (const RankSet::Range& range : ranks.ranges()) packer->number(range.first).number(range.end);
+}
+
+bool take(net::Unpacker* unpacker, int ranks, RankSet* set) {
+  const auto count = unpacker->number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
+    const auto first = unpacker->number<std::int32_t>();
+    const auto end = unpacker->number<std::int32_t>();
+    if (first < 0 || end <= first || end > ranks) return false;
+    set->add(RankSet(first, end));
+  }
+  return unpacker->ok();
+}
+
 bool take_rank(net::Unpacker* unpacker, int ranks, int* rank) {
   *rank = unpacker->number<std::int32_t>();
   return *rank >= 0 && *rank < ranks;
 }
 
 }  // namespace
+
+std::string member_bits(const std::vector<int>& ranks) {
+  std::string bits;
+  for (const int rank : ranks) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (bits.size() <= at / 8) bits.resize(at / 8 + 1);
+    bits[at / 8] = static_cast<char>(static_cast<unsigned char>(bits[at / 8]) | 1U << at % 8);
+  }
+  return bits;
+}
+
+bool is_member(const std::string& members, int rank) {
+  const auto at = static_cast<std::size_t>(rank);
+  if (members.empty()) return true;
+  return at / 8 < members.size() && (static_cast<unsigned char>(members[at / 8]) >> at % 8 & 1U) != 0;
+}
+
+std::size_t count_members(const std::string& members, int ranks) {
+  if (members.empty()) return static_cast<std::size_t>(ranks);
+  std::size_t count = 0;
+  for (const char byte : members) count += static_cast<std::size_t>(std::popcount(static_cast<unsigned char>(byte)));
+  return count;
+}
 
 std::string pack_bye(int rank) {
   return begin(Kind::kBye, 0).number(rank).bytes();
@@ -94,42 +147,35 @@ std::string pack_attachment(const Attachment& attachment) {
   return begin(Kind::kAttachment, 0).number(attachment.rank).number(attachment.parent).number(attachment.count).bytes();
 }
 
-// A bit for each rank, since every member says this to all ranks.
-std::string pack_members(CommId comm, const Members& members) {
-  std::string bits;
-  for (const int rank : members.ranks) {
-    const auto at = static_cast<std::size_t>(rank);
-    bits.resize(at / 8 + 1);
-    bits[at / 8] = static_cast<char>(static_cast<unsigned char>(bits[at / 8]) | 1U << at % 8);
+std::string pack_part(const CommName& comm, const Part& part) {
+  return begin_named(Kind::kPart, comm).number(part.round).number(part.rank).text(part.bytes).bytes();
+}
+
+std::string pack_decision(const CommName& comm, const std::string& decision) {
+  return begin_named(Kind::kDecision, comm).text(decision).bytes();
+}
+
+std::string pack_notice(const CommName& comm, const Notice& notice) {
+  return begin_named(Kind::kNotice, comm).number(static_cast<std::int32_t>(notice.code)).text(notice.text).bytes();
+}
+
+std::string pack_leave_notices(const CommName& comm, const std::vector<LeaveNotice>& leave_notices) {
+  net::Packer packer = begin_named(Kind::kLeaveNotices, comm);
+  packer.number(static_cast<std::uint32_t>(leave_notices.size()));
+  for (const LeaveNotice& leave_notice : leave_notices) {
+    put(&packer, leave_notice.places);
+    packer.number(leave_notice.calls.operations).number(leave_notice.calls.hash);
+    put(&packer, leave_notice.calls.calls);
   }
-  return begin(Kind::kMembers, comm).number(members.from).text(bits).bytes();
-}
-
-std::string pack_part(CommId comm, const Part& part) {
-  return begin(Kind::kPart, comm).number(part.round).number(part.rank).text(part.bytes).bytes();
-}
-
-std::string pack_decision(CommId comm, const std::string& decision) {
-  return begin(Kind::kDecision, comm).text(decision).bytes();
-}
-
-std::string pack_notice(CommId comm, const Notice& notice) {
-  return begin(Kind::kNotice, comm).number(static_cast<std::int32_t>(notice.code)).text(notice.text).bytes();
-}
-
-std::string pack_leave_notice(CommId comm, const LeaveNotice& leave_notice) {
-  net::Packer packer = begin(Kind::kLeaveNotice, comm);
-  packer.number(leave_notice.rank).number(leave_notice.calls.operations).number(leave_notice.calls.hash);
-  put(&packer, leave_notice.calls.calls);
   return packer.bytes();
 }
 
-std::string pack_compare(CommId comm) {
-  return begin(Kind::kCompare, comm).bytes();
+std::string pack_compare(const CommName& comm) {
+  return begin_named(Kind::kCompare, comm).bytes();
 }
 
-std::string pack_refusal(CommId comm, const Refusal& refusal) {
-  net::Packer packer = begin(Kind::kRefusal, comm);
+std::string pack_refusal(const CommName& comm, const Refusal& refusal) {
+  net::Packer packer = begin_named(Kind::kRefusal, comm);
   packer.number(refusal.rank).number(refusal.sequence).number(refusal.serial).text(refusal.text);
   return packer.bytes();
 }
@@ -170,6 +216,7 @@ bool unpack_header(net::Unpacker* unpacker, Header* header) {
   const auto kind = unpacker->number<std::uint8_t>();
   header->kind = static_cast<Kind>(kind);
   header->comm = unpacker->number<CommId>();
+  if (names_members(kind)) header->members = unpacker->text();
   return unpacker->ok() && kind >= static_cast<std::uint8_t>(Kind::kBye) &&
          kind <= static_cast<std::uint8_t>(Kind::kAnswer);
 }
@@ -201,18 +248,6 @@ bool unpack_death(net::Unpacker* unpacker, int ranks, Death* death) {
   return sensible && unpacker->complete();
 }
 
-bool unpack_members(net::Unpacker* unpacker, int ranks, Members* members) {
-  if (!take_rank(unpacker, ranks, &members->from)) return false;
-  const std::string bits = unpacker->text();
-  if (bits.size() > (static_cast<std::size_t>(ranks) + 7) / 8) return false;
-  for (std::size_t at = 0; at < bits.size() * 8; ++at) {
-    if ((static_cast<unsigned char>(bits[at / 8]) >> at % 8 & 1U) == 0) continue;
-    if (at >= static_cast<std::size_t>(ranks)) return false;
-    members->ranks.push_back(static_cast<int>(at));
-  }
-  return unpacker->complete();
-}
-
 bool unpack_part(net::Unpacker* unpacker, int ranks, Part* part) {
   part->round = unpacker->number<std::uint32_t>();
   const bool sensible = take_rank(unpacker, ranks, &part->rank);
@@ -231,11 +266,16 @@ bool unpack_notice(net::Unpacker* unpacker, Notice* notice) {
   return unpacker->complete() && notice->code != Code::kSuccess;
 }
 
-bool unpack_leave_notice(net::Unpacker* unpacker, int ranks, LeaveNotice* leave_notice) {
-  if (!take_rank(unpacker, ranks, &leave_notice->rank)) return false;
-  leave_notice->calls.operations = unpacker->number<std::uint32_t>();
-  leave_notice->calls.hash = unpacker->number<std::uint64_t>();
-  take(unpacker, &leave_notice->calls.calls);
+bool unpack_leave_notices(net::Unpacker* unpacker, int members, std::vector<LeaveNotice>* leave_notices) {
+  const auto count = unpacker->number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
+    LeaveNotice leave_notice;
+    if (!take(unpacker, members, &leave_notice.places) || leave_notice.places.empty()) return false;
+    leave_notice.calls.operations = unpacker->number<std::uint32_t>();
+    leave_notice.calls.hash = unpacker->number<std::uint64_t>();
+    take(unpacker, &leave_notice.calls.calls);
+    leave_notices->push_back(std::move(leave_notice));
+  }
   return unpacker->complete();
 }
 

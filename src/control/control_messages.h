@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "control/control_tree.h"
+#include "control/rank_set.h"
 #include "net/frame.h"
 
 namespace tutti::internal::control {
@@ -20,30 +22,42 @@ enum class Kind : std::uint8_t {
   kDeath = 2,       // a rank has died
   kContact = 3,     // where a rank runs, and where it listens
   kAttachment = 4,  // a rank has another parent
-  // Of one communicator, which the frame names, to all ranks of the job.
-  kMembers = 5,   // a rank has made its part of the communicator: before all else that it says there
-  kPart = 6,      // what a rank gives to an all-gather
-  kDecision = 7,  // what a rank has decided for all
-  kNotice = 8,    // the communicator has failed
-  kLeaveNotice = 9,
-  kCompare = 10,  // all members are to tell what they have called
-  kRefusal = 11,  // a rank has refused a call, or has called something since
+  // Of one communicator, which the frame names with its members, to all ranks of the job.
+  kPart = 5,      // what a rank gives to an all-gather
+  kDecision = 6,  // what a rank has decided for all
+  kNotice = 7,    // the communicator has failed
+  kLeaveNotices = 8,
+  kCompare = 9,   // all members are to tell what they have called
+  kRefusal = 10,  // a rank has refused a call, or has called something since
   // Likewise, to the nearest members.
-  kCalls = 12,
+  kCalls = 11,
   // Which ranks have not arrived? (socket_tree_inquiry.cc)
-  kAsk = 13,     // up: somebody wants to know
-  kProbe = 14,   // down: are you there?
-  kHere = 15,    // the receipt of either
-  kAbsent = 16,  // up: a rank that has not arrived
-  kAnswer = 17,  // down
+  kAsk = 12,     // up: somebody wants to know
+  kProbe = 13,   // down: are you there?
+  kHere = 14,    // the receipt of either
+  kAbsent = 15,  // up: a rank that has not arrived
+  kAnswer = 16,  // down
 };
 
 // Of a communicator. The job's first one, of all its ranks, has 0.
 using CommId = std::uint64_t;
 
+// How a frame names its communicator: a rank that has not made its part yet finds whether it will, and a member whether
+// all list the same members.
+struct CommName {
+  CommName(CommId comm = 0, std::string bits = {}) : id(comm), members(std::move(bits)) {}
+  CommId id;
+  std::string members;  // a bit for each rank of the job, up to the last member; empty: all ranks
+};
+std::string member_bits(const std::vector<int>& ranks);
+[[nodiscard]] bool is_member(const std::string& members, int rank);
+// `ranks`: of the job.
+[[nodiscard]] std::size_t count_members(const std::string& members, int ranks);
+
 struct Header {
   Kind kind = Kind::kBye;
   CommId comm = 0;
+  std::string members;  // as in CommName, of frames that are to all ranks of the job
 };
 
 struct Death {
@@ -70,11 +84,6 @@ struct Notice {
   std::string text;
 };
 
-struct Members {
-  int from = -1;
-  std::vector<int> ranks;  // those of the communicator, in rising order
-};
-
 struct Part {
   std::uint32_t round = 0;  // which all-gather of the communicator
   int rank = -1;
@@ -94,9 +103,9 @@ struct Inquiry {
   Question question;
 };
 
-// A rank calls nothing more.
+// Some ranks, which have called the same, call nothing more.
 struct LeaveNotice {
-  int rank = -1;
+  RankSet places;  // theirs among the members, in the order of their ranks in the job
   CallSummary calls;
 };
 
@@ -104,13 +113,12 @@ std::string pack_bye(int rank);
 std::string pack_death(const Death& death);
 std::string pack_contact(const Contact& contact);
 std::string pack_attachment(const Attachment& attachment);
-std::string pack_members(CommId comm, const Members& members);
-std::string pack_part(CommId comm, const Part& part);
-std::string pack_decision(CommId comm, const std::string& decision);
-std::string pack_notice(CommId comm, const Notice& notice);
-std::string pack_leave_notice(CommId comm, const LeaveNotice& leave_notice);
-std::string pack_compare(CommId comm);
-std::string pack_refusal(CommId comm, const Refusal& refusal);
+std::string pack_part(const CommName& comm, const Part& part);
+std::string pack_decision(const CommName& comm, const std::string& decision);
+std::string pack_notice(const CommName& comm, const Notice& notice);
+std::string pack_leave_notices(const CommName& comm, const std::vector<LeaveNotice>& leave_notices);
+std::string pack_compare(const CommName& comm);
+std::string pack_refusal(const CommName& comm, const Refusal& refusal);
 std::string pack_calls(CommId comm, const Calls& calls);
 std::string pack_inquiry(CommId comm, Kind kind, const Inquiry& inquiry);
 std::string pack_here(CommId comm, std::uint32_t token);
@@ -123,11 +131,11 @@ bool unpack_bye(net::Unpacker* unpacker, int ranks, int* rank);
 bool unpack_death(net::Unpacker* unpacker, int ranks, Death* death);
 bool unpack_contact(net::Unpacker* unpacker, int ranks, Contact* contact);
 bool unpack_attachment(net::Unpacker* unpacker, int ranks, Attachment* attachment);
-bool unpack_members(net::Unpacker* unpacker, int ranks, Members* members);
 bool unpack_part(net::Unpacker* unpacker, int ranks, Part* part);
 bool unpack_decision(net::Unpacker* unpacker, std::string* decision);
 bool unpack_notice(net::Unpacker* unpacker, Notice* notice);
-bool unpack_leave_notice(net::Unpacker* unpacker, int ranks, LeaveNotice* leave_notice);
+// `members`: how many there are.
+bool unpack_leave_notices(net::Unpacker* unpacker, int members, std::vector<LeaveNotice>* leave_notices);
 bool unpack_refusal(net::Unpacker* unpacker, int ranks, Refusal* refusal);
 bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls);
 bool unpack_inquiry(net::Unpacker* unpacker, Inquiry* inquiry);

@@ -104,6 +104,14 @@ void SocketTree::flood(const std::string& frame, const Neighbour* except) {
   }
 }
 
+std::vector<Neighbour*> SocketTree::listeners() {
+  std::vector<Neighbour*> result;
+  for (Neighbour& neighbour : neighbours_) {
+    if (neighbour.socket.valid() && !neighbour.parting) result.push_back(&neighbour);
+  }
+  return result;
+}
+
 void SocketTree::flush() {
   for (Neighbour& neighbour : neighbours_) flush(&neighbour);
 }

@@ -4,13 +4,14 @@
 //
 // Every frame names its communicator, and most are for all ranks: a rank passes them on to every neighbour but the one
 // they came from, whether it is a member or not; a tree has no cycles, so each reaches every rank once, and whatever
-// one rank says because of what it has heard of another is heard after that everywhere. A rank keeps nothing of a
+// one rank says because of what it has heard of another is heard after that everywhere. Members merge leave notices on
+// their way (control_comm_parting.cc). A rank keeps nothing of a
 // communicator that it is no member of, but for the time of an inquiry, and the last notices that it has passed on:
 // whom it meets later may not have heard them, and who said them may be gone.
 //
-// A member says first which ranks the others are (kMembers). So a rank that has not made its own part of a communicator
-// yet knows whether it will, and keeps what it hears of it until then: no more than ranks can say before all have come,
-// and of no more than 1024 communicators. One of which something has been lost fails when this rank makes its part.
+// A frame names the members of its communicator. So a rank that has not made its own part of a communicator yet knows
+// whether it will, and keeps what it hears of it until then: no more than ranks can say before all have come, and of no
+// more than 1024 communicators. One of which something has been lost fails when this rank makes its part.
 //
 // When a rank dies, or leaves for good, those below it look for another parent: the next ancestor, else one that comes
 // before them, the lowest first. So every rank listens, and knows from the beginning where the others do (kContact).
@@ -146,6 +147,9 @@ class SocketTree {
   // ---- The tree's thread, for its communicators
   // To every neighbour but one. Leaves with flush(), or at the end of the thread's round.
   void flood(const std::string& frame, const Neighbour* except);
+  void send(const std::string& frame, Neighbour* to);
+  // The neighbours that can be told anything.
+  [[nodiscard]] std::vector<Neighbour*> listeners();
   void flush();
   // What a rank has called, to the nearest members above, or where there are none, to the nearest of all.
   void pass_on_calls(CommId comm, Calls calls, const Neighbour* from);
@@ -200,7 +204,7 @@ class SocketTree {
   bool hear_calls(CommId comm, net::Unpacker* unpacker, const Neighbour* from);
   bool hear_inquiry(const Header& header, net::Unpacker* unpacker, Neighbour* from);
   void on_damage(const Neighbour& from, CommId comm);
-  bool keep_early(const Header& header, net::Unpacker* unpacker, const std::string& frame);
+  bool keep_early(const Header& header, const std::string& frame);
   void make_room_for_early();
   void replay_early(ControlComm* comm);
   bool keep_passed(const Header& header, const std::string& frame);
@@ -244,7 +248,7 @@ class SocketTree {
   [[nodiscard]] bool is_heard(const ControlComm& comm) const;
   void on_death(const Death& death, const Neighbour* from);
   [[nodiscard]] ControlComm* find(CommId comm) const;
-  void send(const std::string& frame, Neighbour* to);
+  [[nodiscard]] bool job_is_over() const;
   void flush(Neighbour* neighbour);
   [[nodiscard]] bool all_sent() const;
   void on_inquiry(CommId comm, Kind kind, const Inquiry& inquiry, Neighbour* from);
@@ -296,6 +300,7 @@ class SocketTree {
   bool say_again_ = false;             // what may have been lost
   std::int64_t go_by_ns_ = 0;          // who leaves waits no longer for a new parent; 0: nobody leaves
   Status broken_;                      // why this rank can speak to nobody any more
+  bool job_over_ = false;  // all ranks have left the job's first communicator, which this one has left as well
   bool departing_ = false;
   bool ending_ = false;  // the thread is to end
   net::PollSet set_;

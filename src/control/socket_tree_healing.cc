@@ -311,7 +311,9 @@ void SocketTree::on_bye(int rank, const std::string& frame, Neighbour* from) {
   }
   if (!gone_.insert(rank).second) return;
   last_bye_ns_ = now_ns();
-  flood(frame, from);
+  // Its leave notices go before it.
+  for (const auto& [id, comm] : comms_) comm->pass_on_leave_notices(true);
+  if (!job_is_over()) flood(frame, from);
   for (const auto& [id, comm] : comms_) comm->hear_bye(rank);
   await_those_below(rank);
 }

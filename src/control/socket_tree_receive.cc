@@ -13,8 +13,7 @@
 namespace tutti::internal::control {
 namespace {
 
-// Before all have come a rank can introduce itself, give its part to the first all-gather, fail, and leave, and say all
-// that again.
+// Before all have come a rank can give its part to the first all-gather, fail, and leave, and say all that again.
 constexpr std::size_t kEarlyFramesEach = 16;
 constexpr std::size_t kMaxEarly = 1024;      // communicators of which something is kept
 constexpr std::size_t kMaxForgotten = 1024;  // of those that were too many
@@ -46,7 +45,7 @@ void SocketTree::handle(Neighbour* from, const std::string& frame) {
 }
 
 bool SocketTree::hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, Neighbour* from) {
-  if (header.kind < Kind::kMembers) return hear_of_ranks(header.kind, unpacker, frame, from);
+  if (header.kind < Kind::kPart) return hear_of_ranks(header.kind, unpacker, frame, from);
   if (header.kind < Kind::kCalls) return hear_for_all(header, unpacker, frame, from);
   if (header.kind == Kind::kCalls) return hear_calls(header.comm, unpacker, from);
   return hear_inquiry(header, unpacker, from);
@@ -82,23 +81,18 @@ bool SocketTree::hear_for_all(const Header& header, net::Unpacker* unpacker, con
   const bool by_member = comm != nullptr && once;
   const bool known = comm == nullptr && once && !keep_passed(header, frame);
   if (!by_member && !known) flood(frame, from);
-  return comm != nullptr ? comm->hear(header.kind, unpacker, frame, from) : keep_early(header, unpacker, frame);
+  return comm != nullptr ? comm->hear(header, unpacker, frame, from) : keep_early(header, frame);
 }
 
-bool SocketTree::keep_early(const Header& header, net::Unpacker* unpacker, const std::string& frame) {
-  if (header.kind == Kind::kMembers) {
-    Members members;
-    if (!unpack_members(unpacker, ranks_, &members)) return false;
-    if (!std::binary_search(members.ranks.begin(), members.ranks.end(), rank_)) return true;
-    if (has_left(header.comm)) return true;
-    if (std::find(forgotten_.begin(), forgotten_.end(), header.comm) != forgotten_.end()) return true;
-    if (!early_.contains(header.comm)) make_room_for_early();
-    const auto [at, is_new] = early_.try_emplace(header.comm);
-    if (is_new) at->second.number = ++earlies_;
-    at->second.members = std::max(at->second.members, members.ranks.size());
-  }
-  const auto kept = early_.find(header.comm);
-  if (kept == early_.end() || kept->second.known.contains(frame)) return true;
+// The job's first communicator is there from the beginning.
+bool SocketTree::keep_early(const Header& header, const std::string& frame) {
+  if (header.comm == 0 || !is_member(header.members, rank_) || has_left(header.comm)) return true;
+  if (std::find(forgotten_.begin(), forgotten_.end(), header.comm) != forgotten_.end()) return true;
+  if (!early_.contains(header.comm)) make_room_for_early();
+  const auto [kept, is_new] = early_.try_emplace(header.comm);
+  if (is_new) kept->second.number = ++earlies_;
+  kept->second.members = std::max(kept->second.members, count_members(header.members, ranks_));
+  if (kept->second.known.contains(frame)) return true;
   Early& early = kept->second;
   // A rank can refuse any number of calls: they must not displace what the communicator cannot do without.
   if (header.kind == Kind::kRefusal && early.frames.size() >= early.members * kEarlyFramesEach / 2) return true;
@@ -134,7 +128,7 @@ void SocketTree::replay_early(ControlComm* comm) {
   for (const std::string& frame : early.frames) {
     net::Unpacker unpacker(frame);
     Header header;
-    if (unpack_header(&unpacker, &header)) (void)comm->hear(header.kind, &unpacker, frame, nullptr);
+    if (unpack_header(&unpacker, &header)) (void)comm->hear(header, &unpacker, frame, nullptr);
   }
 }
 
@@ -215,6 +209,8 @@ void SocketTree::on_ended(Neighbour* neighbour) {
 void SocketTree::on_death(const Death& death, const Neighbour* from) {
   if (death.rank == rank_) return on_own_death();
   if (!dead_.emplace(death.rank, death).second) return;
+  // Its leave notices go before it.
+  for (const auto& [id, comm] : comms_) comm->pass_on_leave_notices(true);
   flood(pack_death(death), from);
   flush();
   for (const auto& [id, comm] : comms_) comm->hear_death(death);

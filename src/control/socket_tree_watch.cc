@@ -76,6 +76,9 @@ void SocketTree::watch_once() {
   prepare_search(&set_);
   wake_for_rounds(&set_);
   prepare_awaited(&set_);
+  for (const auto& [id, comm] : comms_) {
+    if (comm->due_ns() != 0) set_.wake_at(Deadline::after_ms((comm->due_ns() - now_ns()) / 1'000'000 + 1));
+  }
   if (go_by_ns_ != 0) set_.wake_at(Deadline::after_ms(kLookMs));
   if (const Status s = set_.wait(); !s.is_ok()) {
     ending_ = true;
@@ -91,6 +94,7 @@ void SocketTree::watch_once() {
   say_again();
   if (set_.ready(wake) != 0 || go_by_ns_ != 0) handle_commands();
   advance_rounds();
+  for (const auto& [id, comm] : comms_) comm->advance(now_ns());
   flush();
   if (!ending_) neighbours_.remove_if([](const Neighbour& neighbour) { return !neighbour.socket.valid(); });
 }
@@ -144,12 +148,18 @@ ControlComm* SocketTree::next_arriving() {
 // From here on it hears for itself. What came before is said to it once more.
 void SocketTree::welcome(ControlComm* comm) {
   if (!broken_.is_ok()) return comm->fail_here(broken_);
-  comm->introduce();
   if (parent() == nullptr) look_for_parent();
   replay_early(comm);
   for (const auto& [rank, death] : dead_) comm->hear_death(death);
   for (const int rank : gone_) comm->hear_bye(rank);
   if (const ControlComm* const made_of = find(comm->parent()); made_of != nullptr) comm->hear_departed(*made_of);
+}
+
+// Nobody misses anybody any more, as far as this rank knows.
+bool SocketTree::job_is_over() const {
+  const ControlComm* const whole = find(0);
+  return (job_over_ || (whole != nullptr && whole->is_over())) &&
+         std::all_of(comms_.begin(), comms_.end(), [](const auto& entry) { return entry.second->is_over(); });
 }
 
 void SocketTree::tell_left(CommId comm, int rank) {
@@ -176,6 +186,7 @@ void SocketTree::dismiss(ControlComm* comm) {
                       for (std::string& frame : comm->farewell()) keep_farewell(std::move(frame));
                       return Status();
                     }).is_ok());
+  job_over_ = job_over_ || (id == 0 && comm->is_over());
   comms_.erase(id);
   if (comms_.empty() && close()) {
     ending_ = true;

@@ -1,0 +1,43 @@
+// A set of ranks, as rising ranges: all ranks of a communicator, or those below a rank of the control tree, are a few.
+//
+// Threads: any; not the same object.
+#pragma once
+
+#include <vector>
+
+namespace tutti::internal {
+
+class RankSet {
+ public:
+  struct Range {
+    int first = 0;
+    int end = 0;  // behind the last
+    bool operator==(const Range&) const = default;
+  };
+  RankSet() = default;
+  // Empty if `end` is not above `first`.
+  RankSet(int first, int end);
+
+  void add(const RankSet& other);
+  [[nodiscard]] RankSet without(const RankSet& other) const;
+  [[nodiscard]] bool contains(int rank) const;
+  [[nodiscard]] bool contains(const RankSet& other) const { return other.without(*this).empty(); }
+  [[nodiscard]] bool empty() const { return ranges_.empty(); }
+  [[nodiscard]] int size() const;
+  [[nodiscard]] int front() const { return ranges_.front().first; }  // REQUIRES: not empty
+  // Rising, and none touches the next.
+  [[nodiscard]] const std::vector<Range>& ranges() const { return ranges_; }
+  // Calls `f` with each rank, the lowest first.
+  template <class F>
+  void each(F f) const {
+    for (const Range& range : ranges_) {
+      for (int rank = range.first; rank < range.end; ++rank) f(rank);
+    }
+  }
+  bool operator==(const RankSet&) const = default;
+
+ private:
+  std::vector<Range> ranges_;
+};
+
+}  // namespace tutti::internal

@@ -1,0 +1,71 @@
+// What ranks send while they join, leave and die grows as it should with their number: by counts, in the simulated
+// world.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "catch_compat.h"
+#include "sim/world/job.h"
+
+using namespace tutti::internal;
+using namespace tutti::internal::sim;
+
+namespace {
+
+WorldOptions seeded() {
+  WorldOptions options;
+  options.seed = 11;
+  return options;
+}
+
+// What the rank that sent most has sent.
+struct Most {
+  std::uint64_t sends = 0;
+  std::uint64_t bytes = 0;
+};
+
+std::vector<Traffic> traffic_of(JobWorld& job) {
+  std::vector<Traffic> result;
+  for (int rank = 0; rank < job.ranks(); ++rank) result.push_back(job.rank(rank).process->traffic);
+  return result;
+}
+
+Most most_since(JobWorld& job, const std::vector<Traffic>& before) {
+  Most most;
+  for (int rank = 0; rank < job.ranks(); ++rank) {
+    const Traffic& now = job.rank(rank).process->traffic;
+    most.sends = std::max(most.sends, now.sends - before[static_cast<std::size_t>(rank)].sends);
+    most.bytes = std::max(most.bytes, now.bytes - before[static_cast<std::size_t>(rank)].bytes);
+  }
+  return most;
+}
+
+// Of a job whose ranks all have watched their trees for a while before they leave.
+Most leaving(int ranks) {
+  Gate all_watch;
+  JobWorld* world = nullptr;
+  JobWorld job(ranks, seeded(), [&](int, Job*) { world->world().pass(all_watch); });
+  world = &job;
+  REQUIRE(job.run_to(Phase::kWatching, 60'000));
+  job.world().run_for(2000);
+  const std::vector<Traffic> before = traffic_of(job);
+  job.world().open(&all_watch);
+  const bool done = job.run(60'000);
+  INFO(job.report());
+  REQUIRE(done);
+  for (int rank = 0; rank < ranks; ++rank) REQUIRE(job.rank(rank).all_left);
+  const Most most = most_since(job, before);
+  CHECK(job.world().finish());
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("growth: ranks that leave together send a bounded number of messages and bytes, however many they are") {
+  const int ranks = GENERATE(16, 64, 256);
+  const Most most = leaving(ranks);
+  INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
+  // To each of five neighbours: that all have left, and that this one leaves the job; before that some ranges of ranks.
+  CHECK(most.sends <= 24);
+  CHECK(most.bytes <= 1024);
+}
