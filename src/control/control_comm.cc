@@ -162,8 +162,11 @@ Result<std::vector<std::string>> ControlComm::all_gather(const std::string& mine
   {
     const MutexLock lock(mutex_);
     round = next_round_++;
-    parts_[round][rank_] = mine;
-    commands_.parts.push_back({round, tree_->rank(), mine});
+    Gathering& own = gathering(round);
+    const int place = place_of(rank_);
+    own.parts[static_cast<std::size_t>(place)] = mine;
+    own.places.add(RankSet(place, place + 1));
+    commands_.parts.emplace_back(round, mine);
   }
   tree_->signal();
   auto gathered = gather(round, deadline);
@@ -176,8 +179,9 @@ Result<std::vector<std::string>> ControlComm::all_gather(const std::string& mine
 Result<std::vector<std::string>> ControlComm::gather(std::uint32_t round, Deadline deadline) {
   const MutexLock lock(mutex_);
   for (;;) {
-    const bool complete = parts_[round].size() == members_.size();
-    if (complete && (rounds_told_ > round || !failure_.is_ok())) break;
+    const Gathering& at = gathering(round);
+    const bool complete = at.places.size() == static_cast<int>(members_.size());
+    if (complete && (at.passed_on || !failure_.is_ok())) break;
     if (!complete) {
       if (Status s = hopeless(round); !s.is_ok()) return s;
     }
@@ -189,25 +193,33 @@ Result<std::vector<std::string>> ControlComm::gather(std::uint32_t round, Deadli
     }
     changed_.wait_until(mutex_, gives_up_ ? Deadline::after_ms(deadline.left_ms(kFailureCheckMs)) : deadline);
   }
-  std::vector<std::string> result;
-  result.reserve(members_.size());
-  for (auto& [rank, bytes] : parts_[round]) result.push_back(std::move(bytes));
-  parts_.erase(round);
+  std::vector<std::string> result(members_.size());
+  std::vector<std::string>& parts = gathering(round).parts;
+  for (std::size_t place = 0; place < parts.size(); ++place) {
+    result[static_cast<std::size_t>(by_job_rank_[place])] = std::move(parts[place]);
+  }
+  gatherings_.erase(round);
   return result;
+}
+
+ControlComm::Gathering& ControlComm::gathering(std::uint32_t round) {
+  Gathering& at = gatherings_[round];
+  at.parts.resize(members_.size());
+  return at;
 }
 
 Status ControlComm::hopeless(std::uint32_t round) {
   if (!failure_.is_ok()) return failure_;
-  for (const int rank : ranks_at(departed_places_)) {
-    if (!parts_[round].contains(rank)) return Status::remote(list_ranks({rank}) + " left during the initialisation");
-  }
-  return {};
+  const RankSet missed = departed_places_.without(gathering(round).places);
+  if (missed.empty()) return {};
+  return Status::remote(list_ranks({ranks_at(missed).front()}) + " left during the initialisation");
 }
 
 // Of the ranks whose parts are missing those next to one whose part is there, or to this one: a rank that passes
 // nothing on may hide those behind it.
 std::vector<int> ControlComm::to_blame(std::uint32_t round) {
-  const std::map<int, std::string>& here = parts_[round];
+  const RankSet& places = gathering(round).places;
+  const auto here = [&](int rank) { return places.contains(place_of(rank)); };
   const int self = tree_->rank();
   const auto towards_self = [&](int job_rank) {
     int below = self;  // the ancestor of this rank that is a child of job_rank, if there is one
@@ -216,10 +228,10 @@ std::vector<int> ControlComm::to_blame(std::uint32_t round) {
   };
   std::vector<int> blamed;
   for (std::size_t rank = 0; rank < members_.size(); ++rank) {
-    if (here.contains(static_cast<int>(rank))) continue;
+    if (here(static_cast<int>(rank))) continue;
     int next = towards_self(members_[rank]);
     while (next != self && rank_of(next) < 0) next = towards_self(next);
-    if (here.contains(rank_of(next))) blamed.push_back(static_cast<int>(rank));
+    if (here(rank_of(next))) blamed.push_back(static_cast<int>(rank));
   }
   return blamed;
 }
@@ -240,15 +252,11 @@ bool ControlComm::handle_commands() {
     commands_.leaving = commands.leaving;
     commands_.ending = commands.ending;
   }
-  for (const Part& part : commands.parts) {
-    tree_->flood(own_parts_.emplace_back(pack_part(name_, part)), nullptr);
+  for (auto& [round, part] : commands.parts) {
+    const int place = place_of(rank_);
+    own_parts_.push_back(pack_parts(name_, {round, tree_->rank(), RankSet(place, place + 1), {std::move(part)}}));
     if (own_parts_.size() > kPartsInUse) own_parts_.erase(own_parts_.begin());
-  }
-  if (!commands.parts.empty()) {
-    tree_->flush();
-    const MutexLock lock(mutex_);
-    rounds_told_ = commands.parts.back().round + 1;
-    changed_.notify_all();
+    pass_on_parts(round, false);
   }
   for (const std::string& decision : commands.decisions) tree_->flood(pack_decision(name_, decision), nullptr);
   if (!commands.announcement.is_ok()) {
@@ -263,7 +271,7 @@ bool ControlComm::handle_commands() {
   }
   if (commands.comparing) on_compare(pack_compare(name_), nullptr);
   if (commands.finishing || commands.leaving) send_leave_notice();
-  if (commands.leaving) pass_on_leave_notices(true);
+  if (commands.leaving) pass_on_at_once();
   if (commands.ending && !parted_)
     tell_failure({Code::kRemoteError, fmt::format("rank {} ended without leaving", rank_)});
   return commands.leaving || commands.ending;

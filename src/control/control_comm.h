@@ -78,11 +78,13 @@ class ControlComm final : public ControlTree {
   [[nodiscard]] Whereabouts whereabouts() const;
   // What may have been lost on the way.
   void say_again();
-  // Leave notices that neighbours have not heard yet: what the tree has merged by now, or `at_once` all of them.
-  void pass_on_leave_notices(bool at_once);
-  // When they are due at the latest; 0: there are none. advance() passes on those that are.
-  [[nodiscard]] std::int64_t due_ns() const { return leave_notices_due_ns_; }
-  void advance(std::int64_t now_ns);
+  // Parts and leave notices that neighbours have not heard yet, which wait to be merged with others.
+  void pass_on_at_once() TUTTI_EXCLUDES(mutex_);
+  // When they are to go on at the latest; 0: there are none.
+  [[nodiscard]] std::int64_t due_ns() const;
+  void advance(std::int64_t now_ns) TUTTI_EXCLUDES(mutex_);
+  // A rank has become a neighbour, perhaps anew, and may have heard nothing.
+  void meet(int job_rank) TUTTI_EXCLUDES(mutex_);
   // What this rank says when it leaves, for later neighbours. Its parts and the failure come first: a rank that hears a
   // leave notice without the part takes it for a failure, and without the failure for a mismatch.
   [[nodiscard]] std::vector<std::string> farewell() const;
@@ -103,10 +105,17 @@ class ControlComm final : public ControlTree {
     std::shared_ptr<FailureState> failure;
     Witness witness;
   };
+  // An all-gather, by place.
+  struct Gathering {
+    std::vector<std::string> parts;
+    RankSet places;               // whose parts are there
+    std::map<int, RankSet> told;  // whose parts each neighbour has, by its rank in the job
+    bool passed_on = false;       // all parts are there, and on their way to all neighbours
+  };
   // What other threads want.
   struct Commands {
-    std::vector<Part> parts;
-    Status announcement;  // the first
+    std::vector<std::pair<std::uint32_t, std::string>> parts;  // this rank's, with their rounds
+    Status announcement;                                       // the first
     std::vector<std::vector<CallRecord>> reports;
     std::vector<Question> questions;
     std::vector<std::string> decisions;
@@ -124,7 +133,12 @@ class ControlComm final : public ControlTree {
   [[nodiscard]] std::vector<int> to_blame(std::uint32_t round) TUTTI_REQUIRES(mutex_);
   void tell_failure(const Notice& notice);
   [[nodiscard]] bool are_members(const std::string& members, int from);
-  bool on_part(Part part);
+  bool on_parts(Parts parts, const std::string& frame, const Neighbour* from) TUTTI_EXCLUDES(mutex_);
+  Gathering& gathering(std::uint32_t round) TUTTI_REQUIRES(mutex_);
+  // Those that are due by the tree's shape, or `at_once` all.
+  void pass_on_parts(std::uint32_t round, bool at_once) TUTTI_EXCLUDES(mutex_);
+  void pass_on_all_parts() TUTTI_EXCLUDES(mutex_);
+  void pass_on_leave_notices(bool at_once) TUTTI_EXCLUDES(mutex_);
   void on_decision(std::string decision) TUTTI_EXCLUDES(mutex_);
   void on_notice(const Notice& notice, const std::string& frame, const Neighbour* from);
   void on_leave_notices(std::vector<LeaveNotice> leave_notices, const Neighbour* from);
@@ -135,6 +149,7 @@ class ControlComm final : public ControlTree {
   void send_refusal(Refusal refusal) TUTTI_EXCLUDES(mutex_);
   void send_leave_notice();
   [[nodiscard]] std::vector<int> ranks_at(const RankSet& places) const;
+  [[nodiscard]] int place_of(int rank) const;
   // Of the tree's shape: the places of the members that are below this rank, with its own.
   [[nodiscard]] const RankSet& places_below();
   void report_own(std::vector<CallRecord> calls);
@@ -167,6 +182,9 @@ class ControlComm final : public ControlTree {
   RankSet below_;                // see places_below(); empty: not known yet
   std::map<int, RankSet> told_;  // whose leave notices each neighbour has heard, by its rank in the job
   std::int64_t leave_notices_due_ns_ = 0;
+  std::int64_t parts_due_ns_ = 0;
+  std::int64_t parts_wait_ms_ = kFirstPartsMs;  // for others to be merged with, the next time
+  static constexpr std::int64_t kFirstPartsMs = 50;
   bool asked_for_calls_ = false;
   struct HeardRefusal {
     std::uint32_t serial = 0;
@@ -183,9 +201,8 @@ class ControlComm final : public ControlTree {
   std::vector<std::string> early_decisions_ TUTTI_GUARDED_BY(mutex_);  // likewise
   Status failure_ TUTTI_GUARDED_BY(mutex_);                            // the first
   std::uint32_t next_round_ TUTTI_GUARDED_BY(mutex_) = 0;
-  std::uint32_t rounds_told_ TUTTI_GUARDED_BY(mutex_) = 0;   // whose own parts are on their way
-  std::uint32_t refusal_told_ TUTTI_GUARDED_BY(mutex_) = 0;  // the last serial number that is
-  std::map<std::uint32_t, std::map<int, std::string>> parts_ TUTTI_GUARDED_BY(mutex_);  // by round and rank
+  std::uint32_t refusal_told_ TUTTI_GUARDED_BY(mutex_) = 0;                 // the last serial number that is
+  std::map<std::uint32_t, Gathering> gatherings_ TUTTI_GUARDED_BY(mutex_);  // by round
   std::vector<LeaveNotice> departed_ TUTTI_GUARDED_BY(mutex_);  // of all ranks that have left, this one among them,
   RankSet departed_places_ TUTTI_GUARDED_BY(mutex_);            // all together
   bool compared_ TUTTI_GUARDED_BY(mutex_) = false;              // own calls with those of all who have left

@@ -74,6 +74,7 @@ RankSet ControlComm::add_departed(const LeaveNotice& leave_notice) {
 }
 
 void ControlComm::pass_on_leave_notices(bool at_once) {
+  pass_on_all_parts();  // a leave notice without the part would be taken for a failure
   RankSet all;
   {
     const MutexLock lock(mutex_);
@@ -104,22 +105,16 @@ void ControlComm::pass_on_leave_notices(bool at_once) {
   }
 }
 
-void ControlComm::advance(std::int64_t now_ns) {
-  if (leave_notices_due_ns_ != 0 && now_ns >= leave_notices_due_ns_) pass_on_leave_notices(true);
-}
-
 const RankSet& ControlComm::places_below() {
-  if (!below_.empty()) return below_;
-  const auto place = [this](std::int64_t job_rank) {
+  const auto place = [this](int job_rank) {
     const auto at = std::lower_bound(by_job_rank_.begin(), by_job_rank_.end(), job_rank,
-                                     [this](int rank, std::int64_t wanted) { return job_rank_of(rank) < wanted; });
+                                     [this](int rank, int wanted) { return job_rank_of(rank) < wanted; });
     return static_cast<int>(at - by_job_rank_.begin());
   };
-  // One level of the tree after the other.
-  std::int64_t first = tree_->rank();
-  std::int64_t last = first;
-  for (; first < tree_->ranks(); first = first * kTreeArity + 1, last = last * kTreeArity + kTreeArity) {
-    below_.add(RankSet(place(first), place(last + 1)));
+  if (!below_.empty()) return below_;
+  const RankSet below = tree_below(tree_->rank(), tree_->ranks());
+  for (const RankSet::Range& range : below.ranges()) {
+    below_.add(RankSet(place(range.first), place(range.end)));
   }
   return below_;
 }
@@ -131,11 +126,15 @@ std::vector<int> ControlComm::ranks_at(const RankSet& places) const {
   return ranks;
 }
 
-bool ControlComm::has_departed(int rank) const {
+int ControlComm::place_of(int rank) const {
   const auto at = std::lower_bound(by_job_rank_.begin(), by_job_rank_.end(), job_rank_of(rank),
                                    [this](int one, int wanted) { return job_rank_of(one) < wanted; });
+  return static_cast<int>(at - by_job_rank_.begin());
+}
+
+bool ControlComm::has_departed(int rank) const {
   const MutexLock lock(mutex_);
-  return departed_places_.contains(static_cast<int>(at - by_job_rank_.begin()));
+  return departed_places_.contains(place_of(rank));
 }
 
 std::vector<LeaveNotice> ControlComm::departed() const {
@@ -170,8 +169,7 @@ void ControlComm::send_leave_notice() {
   if (std::exchange(parted_, true)) return;
   own_parting_ = own_calls();
   last_leave_ns_ = now_ns();
-  const auto at = std::find(by_job_rank_.begin(), by_job_rank_.end(), rank_);
-  const auto place = static_cast<int>(at - by_job_rank_.begin());
+  const int place = place_of(rank_);
   {
     const MutexLock lock(mutex_);
     add_departed({RankSet(place, place + 1), own_parting_});

@@ -7,12 +7,14 @@
 #include "base/rank_list.h"
 #include "control/control_comm.h"
 #include "control/socket_tree.h"
+#include "os/clock.h"
 
 namespace tutti::internal::control {
 namespace {
 
 // No rank gives its part to a round before all have given theirs to the last one.
 constexpr std::uint32_t kRoundsAhead = 1;
+constexpr std::int64_t kLongestPartsMs = 400;
 // While this rank still makes its part. Ranks that miss a decision decide themselves.
 constexpr std::size_t kEarlyDecisions = 64;
 
@@ -31,10 +33,12 @@ std::shared_ptr<const ControlComm::Watching> ControlComm::watching() const {
 bool ControlComm::hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from) {
   const int ranks = tree_->ranks();
   const Kind kind = header.kind;
-  if (kind == Kind::kPart) {
-    Part part;
-    if (!unpack_part(unpacker, ranks, &part)) return false;
-    return !are_members(header.members, rank_of(part.rank)) || on_part(std::move(part));
+  if (kind == Kind::kParts) {
+    Parts parts;
+    // Of other members the parts may have other places.
+    const bool same = header.members == name_.members;
+    if (!unpack_parts(unpacker, ranks, same ? static_cast<int>(members_.size()) : ranks, &parts)) return false;
+    return !are_members(header.members, rank_of(parts.from)) || on_parts(std::move(parts), frame, from);
   }
   if (!are_members(header.members, -1)) return true;
   if (kind == Kind::kDecision) {
@@ -71,22 +75,107 @@ bool ControlComm::are_members(const std::string& members, int from) {
   return false;
 }
 
-bool ControlComm::on_part(Part part) {
-  const int rank = rank_of(part.rank);
-  if (rank >= 0) {
-    heard_of_.insert(rank);
+// ---- The all-gather -----------------------------------------------------------------------------
+//
+// Parts are merged on their way as leave notices are: upwards when all below this rank are there, downwards when all
+// are. Those of ranks that come long before others go on without them, so that all know whose parts are missing.
+
+bool ControlComm::on_parts(Parts parts, const std::string& frame, const Neighbour* from) {
+  bool ahead = false;
+  bool late = false;
+  {
     const MutexLock lock(mutex_);
-    if (!is_before(next_round_ + kRoundsAhead, part.round + 1)) {
-      if (is_before(part.round, next_round_) && !parts_.contains(part.round)) return true;  // known long since
-      parts_[part.round].emplace(rank, std::move(part.bytes));
+    ahead = is_before(next_round_ + kRoundsAhead, parts.round + 1);
+    late = is_before(parts.round, next_round_) && !gatherings_.contains(parts.round);
+    if (!ahead && !late) {
+      Gathering& at = gathering(parts.round);
+      if (from != nullptr) at.told[from->rank].add(parts.places);
+      auto bytes = parts.bytes.begin();
+      parts.places.each([&](int place) {
+        if (!at.places.contains(place)) at.parts[static_cast<std::size_t>(place)] = std::move(*bytes);
+        ++bytes;
+      });
+      at.places.add(parts.places);
       changed_.notify_all();
-      return true;
     }
   }
-  if (id() == 0) return false;
-  // That rank gathers without this one.
-  fail({Code::kMismatch, of_other_members(rank)});
+  if (ahead && id() == 0) return false;
+  if (ahead) {
+    // That rank gathers without this one.
+    fail({Code::kMismatch, of_other_members(rank_of(parts.from))});
+  } else if (late) {
+    tree_->flood(frame, from);  // this rank has had all for long, and others may not
+  } else {
+    for (const int rank : ranks_at(parts.places)) heard_of_.insert(rank);
+    pass_on_parts(parts.round, false);
+  }
   return true;
+}
+
+void ControlComm::pass_on_parts(std::uint32_t round, bool at_once) {
+  const RankSet& below = places_below();
+  bool complete = false;
+  bool waits = false;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = gatherings_.find(round);
+    if (found == gatherings_.end()) return;
+    Gathering& at = found->second;
+    complete = at.places.size() == static_cast<int>(members_.size());
+    for (Neighbour* const neighbour : tree_->listeners()) {
+      RankSet& told = at.told[neighbour->rank];
+      if (told.contains(at.places)) continue;
+      if (!at_once && !complete && !(neighbour->is_parent && at.places.contains(below))) {
+        waits = true;
+        continue;
+      }
+      Parts parts{round, tree_->rank(), at.places.without(told), {}};
+      parts.places.each([&](int place) { parts.bytes.push_back(at.parts[static_cast<std::size_t>(place)]); });
+      tree_->send(pack_parts(name_, parts), neighbour);
+      told = at.places;
+    }
+  }
+  if (waits && parts_due_ns_ == 0) parts_due_ns_ = now_ns() + parts_wait_ms_ * 1'000'000;
+  if (!complete) return;
+  // Who has all may stand still after that: the others have its part first.
+  tree_->flush();
+  const MutexLock lock(mutex_);
+  if (const auto found = gatherings_.find(round); found != gatherings_.end()) found->second.passed_on = true;
+  changed_.notify_all();
+}
+
+void ControlComm::pass_on_all_parts() {
+  std::vector<std::uint32_t> rounds;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [round, at] : gatherings_) rounds.push_back(round);
+  }
+  for (const std::uint32_t round : rounds) pass_on_parts(round, true);
+  parts_due_ns_ = 0;
+}
+
+void ControlComm::pass_on_at_once() {
+  pass_on_all_parts();
+  pass_on_leave_notices(true);
+}
+
+std::int64_t ControlComm::due_ns() const {
+  if (parts_due_ns_ == 0 || leave_notices_due_ns_ == 0) return parts_due_ns_ + leave_notices_due_ns_;
+  return std::min(parts_due_ns_, leave_notices_due_ns_);
+}
+
+void ControlComm::advance(std::int64_t now_ns) {
+  if (parts_due_ns_ != 0 && now_ns >= parts_due_ns_) {
+    parts_wait_ms_ = std::min(2 * parts_wait_ms_, kLongestPartsMs);
+    pass_on_all_parts();
+  }
+  if (leave_notices_due_ns_ != 0 && now_ns >= leave_notices_due_ns_) pass_on_leave_notices(true);
+}
+
+void ControlComm::meet(int job_rank) {
+  told_.erase(job_rank);
+  const MutexLock lock(mutex_);
+  for (auto& [round, at] : gatherings_) at.told.erase(job_rank);
 }
 
 void ControlComm::on_decision(std::string decision) {
@@ -104,6 +193,7 @@ void ControlComm::on_decision(std::string decision) {
 // After the first failure of a communicator nothing is told any more.
 void ControlComm::on_notice(const Notice& notice, const std::string& frame, const Neighbour* from) {
   if (std::exchange(any_notice_, true)) return;
+  pass_on_at_once();  // what has come before it
   // First the others: who learns of the failure here may end this process.
   notice_ = frame;
   tree_->flood(frame, from);
@@ -118,6 +208,7 @@ void ControlComm::fail(const Notice& notice) {
 // The other ranks only: this one knows.
 void ControlComm::tell_failure(const Notice& notice) {
   if (std::exchange(any_notice_, true)) return;
+  pass_on_at_once();
   notice_ = pack_notice(name_, notice);
   tree_->flood(notice_, nullptr);
 }

@@ -78,7 +78,7 @@ net::Packer begin_named(Kind kind, const CommName& comm) {
 
 // To the ranks of one communicator, whoever passes them on.
 bool names_members(std::uint8_t kind) {
-  return kind >= static_cast<std::uint8_t>(Kind::kPart) && kind < static_cast<std::uint8_t>(Kind::kCalls);
+  return kind >= static_cast<std::uint8_t>(Kind::kParts) && kind < static_cast<std::uint8_t>(Kind::kCalls);
 }
 
 void put(net::Packer* packer, const RankSet& ranks) {
@@ -95,6 +95,53 @@ bool take(net::Unpacker* unpacker, int ranks, RankSet* set) {
     set->add(RankSet(first, end));
   }
   return unpacker->ok();
+}
+
+// What ranks tell of themselves is mostly alike. So bytes that follow others are told by what differs: alternately how
+// many are as there, and how many are not, with these.
+void put_like(net::Packer* packer, const std::string& bytes, const std::string& before) {
+  constexpr std::size_t kMost = 255;
+  constexpr std::size_t kShort = 3;  // so few that are alike are told again
+  const auto same = [&](std::size_t at) { return at < before.size() && at < bytes.size() && bytes[at] == before[at]; };
+  const auto begins_same = [&](std::size_t at) {
+    for (std::size_t i = 0; i < kShort; ++i) {
+      if (!same(at + i)) return false;
+    }
+    return true;
+  };
+  packer->number(static_cast<std::uint32_t>(bytes.size()));
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t begin = at;
+    while (at - begin < kMost && same(at)) ++at;
+    const std::size_t middle = at;
+    while (at - middle < kMost && at < bytes.size() && !begins_same(at)) ++at;
+    packer->number(static_cast<std::uint8_t>(middle - begin)).number(static_cast<std::uint8_t>(at - middle));
+    packer->raw(bytes.data() + middle, at - middle);
+  }
+}
+
+bool take_like(net::Unpacker* unpacker, const std::string& before, std::string* bytes) {
+  const auto size = unpacker->number<std::uint32_t>();
+  std::string result;
+  while (unpacker->ok() && result.size() < size) {
+    const auto same = unpacker->number<std::uint8_t>();
+    std::string other(unpacker->number<std::uint8_t>(), '\0');
+    unpacker->raw(other.data(), other.size());
+    if ((same == 0 && other.empty()) || (same > 0 && result.size() + same > before.size())) return false;
+    if (same > 0) result.append(before, result.size(), same);
+    result += other;
+  }
+  if (!unpacker->ok() || result.size() != size) return false;
+  *bytes = std::move(result);
+  return true;
+}
+
+std::string bytes_of(const Contact& contact) {
+  net::Packer packer;
+  packer.number(contact.rank).number(contact.pid).text(contact.host);
+  packer.number(static_cast<std::uint8_t>(contact.addresses.size()));
+  for (const std::string& address : contact.addresses) packer.text(address);
+  return packer.bytes();
 }
 
 bool take_rank(net::Unpacker* unpacker, int ranks, int* rank) {
@@ -135,11 +182,15 @@ std::string pack_death(const Death& death) {
   return begin(Kind::kDeath, 0).number(death.rank).text(death.host).number(death.pid).bytes();
 }
 
-std::string pack_contact(const Contact& contact) {
-  net::Packer packer = begin(Kind::kContact, 0);
-  packer.number(contact.rank).text(contact.host).number(contact.pid);
-  packer.number(static_cast<std::uint8_t>(contact.addresses.size()));
-  for (const std::string& address : contact.addresses) packer.text(address);
+std::string pack_contacts(const std::vector<Contact>& contacts) {
+  net::Packer packer = begin(Kind::kContacts, 0);
+  packer.number(static_cast<std::uint32_t>(contacts.size()));
+  std::string before;
+  for (const Contact& contact : contacts) {
+    std::string bytes = bytes_of(contact);
+    put_like(&packer, bytes, before);
+    before = std::move(bytes);
+  }
   return packer.bytes();
 }
 
@@ -147,8 +198,16 @@ std::string pack_attachment(const Attachment& attachment) {
   return begin(Kind::kAttachment, 0).number(attachment.rank).number(attachment.parent).number(attachment.count).bytes();
 }
 
-std::string pack_part(const CommName& comm, const Part& part) {
-  return begin_named(Kind::kPart, comm).number(part.round).number(part.rank).text(part.bytes).bytes();
+std::string pack_parts(const CommName& comm, const Parts& parts) {
+  net::Packer packer = begin_named(Kind::kParts, comm);
+  packer.number(parts.round).number(parts.from);
+  put(&packer, parts.places);
+  std::string before;
+  for (const std::string& bytes : parts.bytes) {
+    put_like(&packer, bytes, before);
+    before = bytes;
+  }
+  return packer.bytes();
 }
 
 std::string pack_decision(const CommName& comm, const std::string& decision) {
@@ -225,13 +284,22 @@ bool unpack_bye(net::Unpacker* unpacker, int ranks, int* rank) {
   return take_rank(unpacker, ranks, rank) && unpacker->complete();
 }
 
-bool unpack_contact(net::Unpacker* unpacker, int ranks, Contact* contact) {
-  const bool sensible = take_rank(unpacker, ranks, &contact->rank);
-  contact->host = unpacker->text();
-  contact->pid = unpacker->number<std::int32_t>();
-  const auto count = unpacker->number<std::uint8_t>();
-  for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) contact->addresses.push_back(unpacker->text());
-  return sensible && unpacker->complete();
+bool unpack_contacts(net::Unpacker* unpacker, int ranks, std::vector<Contact>* contacts) {
+  const auto count = unpacker->number<std::uint32_t>();
+  std::string bytes;
+  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
+    if (!take_like(unpacker, bytes, &bytes)) return false;
+    net::Unpacker one(bytes);
+    Contact contact;
+    const bool sensible = take_rank(&one, ranks, &contact.rank);
+    contact.pid = one.number<std::int32_t>();
+    contact.host = one.text();
+    const auto addresses = one.number<std::uint8_t>();
+    for (std::size_t a = 0; a < addresses && a < kMaxAddresses; ++a) contact.addresses.push_back(one.text());
+    if (!sensible || !one.complete()) return false;
+    contacts->push_back(std::move(contact));
+  }
+  return unpacker->complete();
 }
 
 bool unpack_attachment(net::Unpacker* unpacker, int ranks, Attachment* attachment) {
@@ -248,11 +316,15 @@ bool unpack_death(net::Unpacker* unpacker, int ranks, Death* death) {
   return sensible && unpacker->complete();
 }
 
-bool unpack_part(net::Unpacker* unpacker, int ranks, Part* part) {
-  part->round = unpacker->number<std::uint32_t>();
-  const bool sensible = take_rank(unpacker, ranks, &part->rank);
-  part->bytes = unpacker->text();
-  return sensible && unpacker->complete();
+bool unpack_parts(net::Unpacker* unpacker, int ranks, int members, Parts* parts) {
+  parts->round = unpacker->number<std::uint32_t>();
+  if (!take_rank(unpacker, ranks, &parts->from) || !take(unpacker, members, &parts->places)) return false;
+  std::string bytes;
+  for (int i = parts->places.size(); i > 0 && unpacker->ok(); --i) {
+    if (!take_like(unpacker, bytes, &bytes)) return false;
+    parts->bytes.push_back(bytes);
+  }
+  return unpacker->complete() && !parts->places.empty();
 }
 
 bool unpack_decision(net::Unpacker* unpacker, std::string* decision) {

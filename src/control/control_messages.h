@@ -20,10 +20,10 @@ enum class Kind : std::uint8_t {
   // Of the job.
   kBye = 1,         // a rank leaves for good
   kDeath = 2,       // a rank has died
-  kContact = 3,     // where a rank runs, and where it listens
+  kContacts = 3,    // where ranks run, and where they listen
   kAttachment = 4,  // a rank has another parent
   // Of one communicator, which the frame names with its members, to all ranks of the job.
-  kPart = 5,      // what a rank gives to an all-gather
+  kParts = 5,     // what ranks give to an all-gather
   kDecision = 6,  // what a rank has decided for all
   kNotice = 7,    // the communicator has failed
   kLeaveNotices = 8,
@@ -84,10 +84,12 @@ struct Notice {
   std::string text;
 };
 
-struct Part {
+// Of some ranks.
+struct Parts {
   std::uint32_t round = 0;  // which all-gather of the communicator
-  int rank = -1;
-  std::string bytes;
+  int from = -1;            // the member that says it
+  RankSet places;           // whose parts: their places among the members, in the order of their ranks in the job
+  std::vector<std::string> bytes;  // in this order
 };
 
 // What one rank has called lately.
@@ -111,9 +113,9 @@ struct LeaveNotice {
 
 std::string pack_bye(int rank);
 std::string pack_death(const Death& death);
-std::string pack_contact(const Contact& contact);
+std::string pack_contacts(const std::vector<Contact>& contacts);
 std::string pack_attachment(const Attachment& attachment);
-std::string pack_part(const CommName& comm, const Part& part);
+std::string pack_parts(const CommName& comm, const Parts& parts);
 std::string pack_decision(const CommName& comm, const std::string& decision);
 std::string pack_notice(const CommName& comm, const Notice& notice);
 std::string pack_leave_notices(const CommName& comm, const std::vector<LeaveNotice>& leave_notices);
@@ -129,12 +131,12 @@ std::string pack_answer(CommId comm, const Answer& answer);
 bool unpack_header(net::Unpacker* unpacker, Header* header);
 bool unpack_bye(net::Unpacker* unpacker, int ranks, int* rank);
 bool unpack_death(net::Unpacker* unpacker, int ranks, Death* death);
-bool unpack_contact(net::Unpacker* unpacker, int ranks, Contact* contact);
+bool unpack_contacts(net::Unpacker* unpacker, int ranks, std::vector<Contact>* contacts);
 bool unpack_attachment(net::Unpacker* unpacker, int ranks, Attachment* attachment);
-bool unpack_part(net::Unpacker* unpacker, int ranks, Part* part);
 bool unpack_decision(net::Unpacker* unpacker, std::string* decision);
 bool unpack_notice(net::Unpacker* unpacker, Notice* notice);
 // `members`: how many there are.
+bool unpack_parts(net::Unpacker* unpacker, int ranks, int members, Parts* parts);
 bool unpack_leave_notices(net::Unpacker* unpacker, int members, std::vector<LeaveNotice>* leave_notices);
 bool unpack_refusal(net::Unpacker* unpacker, int ranks, Refusal* refusal);
 bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls);

@@ -23,6 +23,7 @@ SocketTree::SocketTree(TreeSeed seed)
       silence_ms_(seed.silence_ms),
       acceptor_(std::move(seed.acceptor)) {
   contacts_[rank_] = {rank_, std::move(seed.host), seed.pid, std::move(seed.addresses)};
+  contact_ranks_ = RankSet(rank_, rank_ + 1);
   for (TreeNeighbour& neighbour : seed.neighbours) {
     net::watch_silence(neighbour.socket.get(), silence_ms_);
     neighbours_.emplace_back(std::move(neighbour));

@@ -14,7 +14,7 @@
 // more than 1024 communicators. One of which something has been lost fails when this rank makes its part.
 //
 // When a rank dies, or leaves for good, those below it look for another parent: the next ancestor, else one that comes
-// before them, the lowest first. So every rank listens, and knows from the beginning where the others do (kContact).
+// before them, the lowest first. So every rank listens, and knows from the beginning where the others do (kContacts).
 // A parent always has a lower number than its child: whoever follows parents meets no rank twice, so there are no
 // cycles, whoever has died and whatever ranks know of that. A rank with nobody before it is the root. All are told of
 // the new place (kAttachment), and then each member says again what it has said last in each communicator, and what it
@@ -212,7 +212,11 @@ class SocketTree {
   void on_bye(int rank, const std::string& frame, Neighbour* from);
   void part_from(Neighbour* neighbour);
   void forget_owing(int rank);
-  void on_contact(Contact contact);
+  void on_contacts(std::vector<Contact> contacts, const Neighbour* from);
+  void pass_on_contacts(bool at_once);
+  void pass_on_at_once();
+  void pass_on_due();
+  void meet(int rank);
   void on_attachment(const Attachment& attachment, const std::string& frame, const Neighbour* from);
   void on_own_death();
   void stand_aside(const Status& why);
@@ -288,7 +292,12 @@ class SocketTree {
   bool unheard_ = false;  // some of them have come while this rank was looking for a parent
   std::map<CommId, Round> rounds_;
   std::uint32_t token_ = 0;
-  std::map<int, Contact> contacts_;  // by rank, as all that follow
+  std::map<int, Contact> contacts_;       // by rank, as all that follow
+  RankSet contact_ranks_;                 // whose there are,
+  std::map<int, RankSet> contacts_told_;  // and which of them each neighbour has
+  std::int64_t contacts_due_ns_ = 0;      // those that wait to be merged with others go on; 0: none wait
+  std::int64_t contacts_wait_ms_ = kFirstContactsMs;
+  static constexpr std::int64_t kFirstContactsMs = 50;
   std::map<int, Death> dead_;
   std::set<int> gone_;                     // for good
   std::map<int, Attachment> attachments_;  // of ranks that have another parent than at first

@@ -237,6 +237,7 @@ void SocketTree::attach(Candidate candidate) {
   for (Neighbour& neighbour : neighbours_) {
     if (neighbour.is_parent && !neighbour.parting) neighbour.close();
   }
+  meet(contact.rank);
   neighbours_.emplace_back(TreeNeighbour{contact.rank, true, contact.host, contact.pid, std::move(candidate.socket)});
   search_.reset();
   unheard_ = false;
@@ -276,6 +277,7 @@ void SocketTree::take_in() {
       if (neighbour.rank == rank) neighbour.close();  // which it has given up
     }
     forget_owing(rank);
+    meet(rank);
     net::watch_silence(connection.socket.get(), silence_ms_);
     neighbours_.emplace_back(
         TreeNeighbour{rank, false, contact->second.host, contact->second.pid, std::move(connection.socket)});
@@ -284,11 +286,6 @@ void SocketTree::take_in() {
     tell_state(&neighbours_.back());
     if (parent() == nullptr) look_for_parent();
   }
-}
-
-void SocketTree::on_contact(Contact contact) {
-  const int rank = contact.rank;
-  contacts_.insert_or_assign(rank, std::move(contact));
 }
 
 void SocketTree::on_attachment(const Attachment& attachment, const std::string& frame, const Neighbour* from) {
@@ -311,8 +308,8 @@ void SocketTree::on_bye(int rank, const std::string& frame, Neighbour* from) {
   }
   if (!gone_.insert(rank).second) return;
   last_bye_ns_ = now_ns();
-  // Its leave notices go before it.
-  for (const auto& [id, comm] : comms_) comm->pass_on_leave_notices(true);
+  // What it has said goes before it.
+  pass_on_at_once();
   if (!job_is_over()) flood(frame, from);
   for (const auto& [id, comm] : comms_) comm->hear_bye(rank);
   await_those_below(rank);

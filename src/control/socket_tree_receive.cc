@@ -8,7 +8,9 @@
 #include "base/rank_list.h"
 #include "control/control_comm.h"
 #include "control/socket_tree.h"
+#include "control/tree_shape.h"
 #include "net/frame.h"
+#include "os/clock.h"
 
 namespace tutti::internal::control {
 namespace {
@@ -19,6 +21,7 @@ constexpr std::size_t kMaxEarly = 1024;      // communicators of which something
 constexpr std::size_t kMaxForgotten = 1024;  // of those that were too many
 // Of notices that have been passed on.
 constexpr std::size_t kMaxPassed = 1024;
+constexpr std::int64_t kLongestContactsMs = 400;
 constexpr std::size_t kMaxPassedBytes = std::size_t{1} << 20;
 
 }  // namespace
@@ -45,7 +48,7 @@ void SocketTree::handle(Neighbour* from, const std::string& frame) {
 }
 
 bool SocketTree::hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, Neighbour* from) {
-  if (header.kind < Kind::kPart) return hear_of_ranks(header.kind, unpacker, frame, from);
+  if (header.kind < Kind::kParts) return hear_of_ranks(header.kind, unpacker, frame, from);
   if (header.kind < Kind::kCalls) return hear_for_all(header, unpacker, frame, from);
   if (header.kind == Kind::kCalls) return hear_calls(header.comm, unpacker, from);
   return hear_inquiry(header, unpacker, from);
@@ -54,7 +57,7 @@ bool SocketTree::hear(const Header& header, net::Unpacker* unpacker, const std::
 bool SocketTree::hear_of_ranks(Kind kind, net::Unpacker* unpacker, const std::string& frame, Neighbour* from) {
   int rank = -1;
   Death death;
-  Contact contact;
+  std::vector<Contact> contacts;
   Attachment attachment;
   if (kind == Kind::kBye) {
     if (!unpack_bye(unpacker, ranks_, &rank)) return false;
@@ -62,10 +65,9 @@ bool SocketTree::hear_of_ranks(Kind kind, net::Unpacker* unpacker, const std::st
   } else if (kind == Kind::kDeath) {
     if (!unpack_death(unpacker, ranks_, &death)) return false;
     on_death(death, from);
-  } else if (kind == Kind::kContact) {
-    if (!unpack_contact(unpacker, ranks_, &contact)) return false;
-    flood(frame, from);
-    on_contact(std::move(contact));
+  } else if (kind == Kind::kContacts) {
+    if (!unpack_contacts(unpacker, ranks_, &contacts)) return false;
+    on_contacts(std::move(contacts), from);
   } else {
     if (!unpack_attachment(unpacker, ranks_, &attachment)) return false;
     on_attachment(attachment, frame, from);
@@ -73,12 +75,12 @@ bool SocketTree::hear_of_ranks(Kind kind, net::Unpacker* unpacker, const std::st
   return true;
 }
 
-// What may be said again by all who know it a member passes on itself, once.
+// What may be said again by all who know it a member passes on itself, once. So it does with what is merged on the way.
 bool SocketTree::hear_for_all(const Header& header, net::Unpacker* unpacker, const std::string& frame,
                               const Neighbour* from) {
   ControlComm* const comm = find(header.comm);
   const bool once = header.kind >= Kind::kNotice;
-  const bool by_member = comm != nullptr && once;
+  const bool by_member = comm != nullptr && (once || header.kind == Kind::kParts);
   const bool known = comm == nullptr && once && !keep_passed(header, frame);
   if (!by_member && !known) flood(frame, from);
   return comm != nullptr ? comm->hear(header, unpacker, frame, from) : keep_early(header, frame);
@@ -193,6 +195,60 @@ void SocketTree::on_damage(const Neighbour& from, CommId comm) {
   }
 }
 
+// Contacts are merged on their way as parts are: see control_comm_receive.cc. All have them before the first all-gather
+// ends.
+void SocketTree::on_contacts(std::vector<Contact> contacts, const Neighbour* from) {
+  for (Contact& contact : contacts) {
+    const RankSet rank(contact.rank, contact.rank + 1);
+    contacts_told_[from->rank].add(rank);
+    contact_ranks_.add(rank);
+    contacts_.insert_or_assign(contact.rank, std::move(contact));
+  }
+  pass_on_contacts(false);
+}
+
+void SocketTree::pass_on_contacts(bool at_once) {
+  const bool complete = contact_ranks_.size() == ranks_;
+  bool waits = false;
+  for (Neighbour* const neighbour : listeners()) {
+    RankSet& told = contacts_told_[neighbour->rank];
+    if (told.contains(contact_ranks_)) continue;
+    if (!at_once && !complete && !(neighbour->is_parent && contact_ranks_.contains(tree_below(rank_, ranks_)))) {
+      waits = true;
+      continue;
+    }
+    std::vector<Contact> contacts;
+    contact_ranks_.without(told).each([&](int rank) { contacts.push_back(contacts_.at(rank)); });
+    send(pack_contacts(contacts), neighbour);
+    told = contact_ranks_;
+  }
+  if (!waits) {
+    contacts_due_ns_ = 0;
+  } else if (contacts_due_ns_ == 0) {
+    contacts_due_ns_ = now_ns() + contacts_wait_ms_ * 1'000'000;
+  }
+}
+
+void SocketTree::pass_on_at_once() {
+  pass_on_contacts(true);
+  for (const auto& [id, comm] : comms_) comm->pass_on_at_once();
+}
+
+void SocketTree::pass_on_due() {
+  if (contacts_due_ns_ != 0 && now_ns() >= contacts_due_ns_) {
+    contacts_wait_ms_ = std::min(2 * contacts_wait_ms_, kLongestContactsMs);
+    pass_on_contacts(true);
+  }
+  for (const auto& [id, comm] : comms_) comm->advance(now_ns());
+}
+
+// It has all contacts, if this rank has, and may have missed what else was said.
+void SocketTree::meet(int rank) {
+  contacts_told_.erase(rank);
+  if (contact_ranks_.size() == ranks_) contacts_told_[rank] = contact_ranks_;
+  for (const auto& [id, comm] : comms_) comm->meet(rank);
+}
+
 // The connection has ended. If the neighbour has said so before, that is as it should be.
 void SocketTree::on_ended(Neighbour* neighbour) {
   if (!neighbour->ended || !neighbour->socket.valid()) return;
@@ -209,8 +265,8 @@ void SocketTree::on_ended(Neighbour* neighbour) {
 void SocketTree::on_death(const Death& death, const Neighbour* from) {
   if (death.rank == rank_) return on_own_death();
   if (!dead_.emplace(death.rank, death).second) return;
-  // Its leave notices go before it.
-  for (const auto& [id, comm] : comms_) comm->pass_on_leave_notices(true);
+  // What it has said goes before it.
+  pass_on_at_once();
   flood(pack_death(death), from);
   flush();
   for (const auto& [id, comm] : comms_) comm->hear_death(death);

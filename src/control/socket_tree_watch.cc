@@ -24,7 +24,7 @@ static_assert(kGoMs + kFlushMs < 1000 && kLingerMs <= kFlushMs, "leave() takes l
 // The job's first communicator is there before anything is heard: nothing is kept for it.
 void SocketTree::run() {
   attempt([this] {
-    flood(pack_contact(contacts_.at(rank_)), nullptr);
+    pass_on_contacts(false);
     handle_commands();
     hear_first();
   });
@@ -76,9 +76,11 @@ void SocketTree::watch_once() {
   prepare_search(&set_);
   wake_for_rounds(&set_);
   prepare_awaited(&set_);
-  for (const auto& [id, comm] : comms_) {
-    if (comm->due_ns() != 0) set_.wake_at(Deadline::after_ms((comm->due_ns() - now_ns()) / 1'000'000 + 1));
-  }
+  const auto wake_for = [this](std::int64_t due_ns) {
+    if (due_ns != 0) set_.wake_at(Deadline::after_ms(std::max<std::int64_t>(0, due_ns - now_ns()) / 1'000'000 + 1));
+  };
+  wake_for(contacts_due_ns_);
+  for (const auto& [id, comm] : comms_) wake_for(comm->due_ns());
   if (go_by_ns_ != 0) set_.wake_at(Deadline::after_ms(kLookMs));
   if (const Status s = set_.wait(); !s.is_ok()) {
     ending_ = true;
@@ -94,7 +96,7 @@ void SocketTree::watch_once() {
   say_again();
   if (set_.ready(wake) != 0 || go_by_ns_ != 0) handle_commands();
   advance_rounds();
-  for (const auto& [id, comm] : comms_) comm->advance(now_ns());
+  pass_on_due();
   flush();
   if (!ending_) neighbours_.remove_if([](const Neighbour& neighbour) { return !neighbour.socket.valid(); });
 }

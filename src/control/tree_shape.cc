@@ -1,5 +1,6 @@
 #include "control/tree_shape.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tutti::internal {
@@ -11,6 +12,17 @@ std::vector<int> tree_children(int rank, int ranks) {
     if (child < ranks) children.push_back(static_cast<int>(child));
   }
   return children;
+}
+
+// One level after the other.
+RankSet tree_below(int rank, int ranks) {
+  RankSet below;
+  std::int64_t first = rank;
+  std::int64_t last = rank;
+  for (; first < ranks; first = first * kTreeArity + 1, last = last * kTreeArity + kTreeArity) {
+    below.add(RankSet(static_cast<int>(first), static_cast<int>(std::min<std::int64_t>(last + 1, ranks))));
+  }
+  return below;
 }
 
 }  // namespace tutti::internal

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "control/rank_set.h"
+
 namespace tutti::internal {
 
 inline constexpr int kTreeArity = 4;
@@ -13,5 +15,7 @@ inline int tree_parent(int rank) {
   return (rank - 1) / kTreeArity;
 }  // REQUIRES: rank > 0
 std::vector<int> tree_children(int rank, int ranks);
+// The rank and all below it.
+RankSet tree_below(int rank, int ranks);
 
 }  // namespace tutti::internal

@@ -18,7 +18,7 @@ WorldOptions seeded() {
   return options;
 }
 
-// What the rank that sent most has sent.
+// What the rank that sent most has sent: of all but rank 0, which serves as root for the others.
 struct Most {
   std::uint64_t sends = 0;
   std::uint64_t bytes = 0;
@@ -32,7 +32,7 @@ std::vector<Traffic> traffic_of(JobWorld& job) {
 
 Most most_since(JobWorld& job, const std::vector<Traffic>& before) {
   Most most;
-  for (int rank = 0; rank < job.ranks(); ++rank) {
+  for (int rank = 1; rank < job.ranks(); ++rank) {
     const Traffic& now = job.rank(rank).process->traffic;
     most.sends = std::max(most.sends, now.sends - before[static_cast<std::size_t>(rank)].sends);
     most.bytes = std::max(most.bytes, now.bytes - before[static_cast<std::size_t>(rank)].bytes);
@@ -59,7 +59,26 @@ Most leaving(int ranks) {
   return most;
 }
 
+// Up to the end of the first all-gather.
+Most joining(int ranks) {
+  JobWorld job(ranks, seeded());
+  const std::vector<Traffic> before = traffic_of(job);
+  REQUIRE(job.run_to(Phase::kWatching, 60'000));
+  const Most most = most_since(job, before);
+  CHECK(job.world().finish());
+  return most;
+}
+
 }  // namespace
+
+TEST_CASE("growth: of ranks that join, each sends a table to its children, in a bounded number of messages") {
+  const int ranks = GENERATE(64, 256);
+  const Most most = joining(ranks);
+  INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
+  CHECK(most.sends <= 40);
+  // To each of four children at most 64 bytes of each rank, and the handshakes.
+  CHECK(most.bytes <= 2048 + 4 * 64 * static_cast<std::uint64_t>(ranks));
+}
 
 TEST_CASE("growth: ranks that leave together send a bounded number of messages and bytes, however many they are") {
   const int ranks = GENERATE(16, 64, 256);
