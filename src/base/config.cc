@@ -9,18 +9,11 @@
 #include <climits>
 #include <cstdlib>
 #include <string_view>
-#include <utility>
 
 #include "base/log.h"
 #include "base/variables.h"
 
 namespace tutti::internal {
-namespace {
-
-constexpr std::string_view kPrefix = "TUTTI_";  // of all that are tutti's
-
-}  // namespace
-
 std::int64_t silence_limit_ms(const Settings& settings) {
   if (settings.network_timeout_ms > 0) return settings.network_timeout_ms;
   const bool waits_for_ever = settings.timeout_ms >= INT_MAX;
@@ -46,7 +39,7 @@ std::vector<UnknownVariable> unknown_names() {
   for (char** at = ::environ; at != nullptr && *at != nullptr; ++at) {
     const std::string_view entry = *at;
     const std::string_view name = entry.substr(0, entry.find('='));
-    if (name.substr(0, kPrefix.size()) != kPrefix || find_variable(name) != nullptr) continue;
+    if (name.substr(0, kVariablePrefix.size()) != kVariablePrefix || find_variable(name) != nullptr) continue;
     result.push_back({std::string(name), std::string(probably_meant(name))});
   }
   return result;
@@ -80,7 +73,7 @@ std::vector<std::string> given_variables() {
   for (char** at = ::environ; at != nullptr && *at != nullptr; ++at) {
     const std::string_view entry = *at;
     const std::string_view name = entry.substr(0, entry.find('='));
-    if (name.substr(0, kPrefix.size()) != kPrefix || name.size() + 1 >= entry.size()) continue;
+    if (name.substr(0, kVariablePrefix.size()) != kVariablePrefix || name.size() + 1 >= entry.size()) continue;
     result.emplace_back(name == "TUTTI_SECRET" ? "TUTTI_SECRET=(not shown)" : entry);
   }
   std::sort(result.begin(), result.end());

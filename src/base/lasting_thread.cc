@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <list>
 #include <memory>
@@ -15,7 +14,6 @@
 #include "os/fork.h"
 #include "os/kernel.h"
 #include "os/mutex.h"
-#include "os/unique_fd.h"
 
 namespace tutti::internal {
 namespace {

@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 
-constexpr std::string_view kPrefix = "TUTTI_";  // of all that are tutti's
-
 Status unreadable(const SettingValue& value, const std::string& wanted) {
   return Status::invalid_usage(value.name + "=\"" + value.text + "\" is not " + wanted);
 }
@@ -229,7 +227,7 @@ const Variable* find_variable(std::string_view name) {
 }
 
 std::string field_of(const Variable& variable) {
-  std::string field(variable.name.substr(kPrefix.size()));
+  std::string field(variable.name.substr(kVariablePrefix.size()));
   for (char& c : field) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return field;
 }
@@ -240,7 +238,7 @@ std::string_view probably_meant(std::string_view name) {
   if (alias != kAliases.end()) return alias->meant;
   // Of the short names behind the prefix, which is alike in all, few letters may be wrong.
   const auto behind = [&](std::string_view text) {
-    return text.starts_with(kPrefix) ? text.substr(kPrefix.size()) : text;
+    return text.starts_with(kVariablePrefix) ? text.substr(kVariablePrefix.size()) : text;
   };
   std::vector<std::string_view> names;
   for (const Variable& each : kVariables) names.push_back(behind(each.name));

@@ -18,6 +18,8 @@
 
 namespace tutti::internal {
 
+inline constexpr std::string_view kVariablePrefix = "TUTTI_";  // of all that are tutti's
+
 // Whose value holds.
 enum class Decides : std::uint8_t { kEachRank, kRankZero };
 

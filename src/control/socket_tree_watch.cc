@@ -1,6 +1,5 @@
 // The thread of the control tree: it alone reads, speaks, and changes what the tree and its communicators know.
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <climits>

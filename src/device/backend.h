@@ -20,7 +20,6 @@
 #include "device/plan.h"
 #include "device/windows.h"
 #include "join/unique_id.h"
-#include "os/clock.h"
 #include "transport/ranks.h"
 
 namespace tutti::internal {

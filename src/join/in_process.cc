@@ -10,7 +10,7 @@
 #include "base/rank_list.h"
 #include "control/call_comparison.h"
 #include "control/call_ledger.h"
-#include "join/root_service.h"
+#include "control/tree_shape.h"
 #include "net/auth.h"
 #include "os/mutex.h"
 

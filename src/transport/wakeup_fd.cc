@@ -1,10 +1,8 @@
 #include "transport/wakeup_fd.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 
 #include "os/asymmetric_fence.h"

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/log.h"
+#include "control/tree_shape.h"
 #include "join/launch/pmi1.h"
 #include "join/launch/pmix.h"
 #include "join/launch/trace.h"
-#include "join/root_service.h"
 #include "net/address.h"
 #include "net/auth.h"
 

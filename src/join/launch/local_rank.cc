@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/config.h"
+#include "control/tree_shape.h"
 #include "join/launch/trace.h"
-#include "join/root_service.h"
 
 namespace tutti::internal {
 namespace {

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <memory>
 
-#include "join/root_service.h"
+#include "control/tree_shape.h"
 #include "join/unique_id.h"
 #include "os/mutex.h"
 #endif

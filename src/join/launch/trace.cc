@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/config.h"
+#include "control/tree_shape.h"
 #include "join/launch/ancestry.h"
-#include "join/root_service.h"
 
 namespace tutti::internal {
 namespace {
