@@ -60,14 +60,14 @@ Status check_form(const tuttiConfig_t* config) {
 // Of texts that Settings holds as they are.
 struct Check {
   std::string_view variable;
-  Status (*check)(const Settings& settings);
+  Status (*check)(const Settings& settings, std::string_view name);
 };
 constexpr Check kChecks[] = {
     {"TUTTI_TRANSPORTS", check_transports}, {"TUTTI_ALGORITHM", check_algorithm}, {"TUTTI_VERBS", check_verbs}};
 
-Status check_text(std::string_view variable, const Settings& settings) {
+Status check_text(std::string_view variable, const Settings& settings, std::string_view name) {
   for (const Check& one : kChecks) {
-    if (one.variable == variable) return one.check(settings);
+    if (one.variable == variable) return one.check(settings, name);
   }
   return {};
 }
@@ -87,7 +87,7 @@ Status apply(const tuttiConfig_t& c, Settings* settings) {
     if (!value) continue;
     const std::string name = "config." + field_of(variable);
     if (Status s = apply_setting(variable.name, name, *value, settings); !s.is_ok()) return s;
-    if (Status s = check_text(variable.name, *settings); !s.is_ok()) return s.with_context(name);
+    if (Status s = check_text(variable.name, *settings, name); !s.is_ok()) return s;
   }
   if (c.device == nullptr) return {};
   settings->device = c.device;

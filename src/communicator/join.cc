@@ -40,22 +40,22 @@ Result<Settings> checked_settings() {
   if (!settings.is_ok()) return settings;
   // Before what may name them.
   if (Status s = algorithms::load_schedules(settings->schedules); !s.is_ok()) return s.with_context("TUTTI_SCHEDULES");
-  for (const auto check : {check_transports, check_algorithm, check_verbs}) {
-    if (Status s = check(*settings); !s.is_ok()) return s;
-  }
+  if (Status s = check_transports(*settings, "TUTTI_TRANSPORTS"); !s.is_ok()) return s;
+  if (Status s = check_algorithm(*settings, "TUTTI_ALGORITHM"); !s.is_ok()) return s;
+  if (Status s = check_verbs(*settings, "TUTTI_VERBS"); !s.is_ok()) return s;
   return settings;
 }
 
-Status check_transports(const Settings& settings) {
-  return parse_transports(settings.transports).status();
+Status check_transports(const Settings& settings, std::string_view name) {
+  return parse_transports(settings.transports, name).status();
 }
 
-Status check_algorithm(const Settings& settings) {
-  return selection::check_forced(settings.algorithm);
+Status check_algorithm(const Settings& settings, std::string_view name) {
+  return selection::check_forced(settings.algorithm, name);
 }
 
-Status check_verbs(const Settings& settings) {
-  return transport::verbs::parse_options(settings.verbs).status();
+Status check_verbs(const Settings& settings, std::string_view name) {
+  return transport::verbs::parse_options(settings.verbs, name).status();
 }
 
 Status check_device(const Settings& settings) {

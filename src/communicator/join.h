@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/config.h"
@@ -15,10 +16,10 @@ namespace tutti::internal {
 // The settings that the environment holds, checked as far as they can be without a peer, on a machine without RDMA as
 // well.
 Result<Settings> checked_settings();
-// What a caller sets itself, checked in the same way.
-Status check_transports(const Settings& settings);
-Status check_algorithm(const Settings& settings);
-Status check_verbs(const Settings& settings);
+// What a caller sets itself, checked in the same way. Errors call the setting by this name.
+Status check_transports(const Settings& settings, std::string_view name);
+Status check_algorithm(const Settings& settings, std::string_view name);
+Status check_verbs(const Settings& settings, std::string_view name);
 Status check_device(const Settings& settings);
 
 // Both collective: they return when all ranks have come, or at the init timeout at the latest. Any thread.

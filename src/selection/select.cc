@@ -20,6 +20,7 @@ bool keeps(const AlgorithmEntry& entry, const algorithms::World& world, Order or
   return order == Order::kAny || algorithms::order_of(entry, world) == order;
 }
 
+// Rank 0 may have it from the variable or from the configuration.
 Status unusable(const std::string& forced, const std::string& why) {
   return Status::invalid_usage(
       fmt::format("TUTTI_ALGORITHM=\"{}\" (or the configuration's algorithm): {}", forced, why));
@@ -107,7 +108,10 @@ std::vector<std::string> idle_names(const algorithms::World& world, const std::s
   return idle;
 }
 
-Status check_forced(const std::string& forced) {
+Status check_forced(const std::string& forced, std::string_view name) {
+  const auto unknown = [&](const std::string& why) {
+    return Status::invalid_usage(fmt::format("{}=\"{}\": {}", name, forced, why));
+  };
   for (const Word& word : words_of(forced)) {
     const auto known = std::find_if(kCollectiveTable.begin(), kCollectiveTable.end(), [&](const CollectiveInfo& c) {
       return word.collective ? collective_named(*word.collective) == c.collective : exists(c.collective, word.name);
@@ -120,13 +124,13 @@ Status check_forced(const std::string& forced) {
         names.emplace_back(info.name);
         listed += fmt::format("{}{}", listed.empty() ? "" : ", ", info.name);
       }
-      return unusable(forced, fmt::format("collective \"{}\" does not exist{}; there are {}", *word.collective,
-                                          meant_text(*word.collective, names), listed));
+      return unknown(fmt::format("collective \"{}\" does not exist{}; there are {}", *word.collective,
+                                 meant_text(*word.collective, names), listed));
     }
     if (found && exists(known->collective, word.name)) continue;
     const auto serves = [&](const AlgorithmEntry& e) { return !word.collective || e.collective == known->collective; };
-    return unusable(forced, fmt::format("algorithm \"{}\" does not exist{}; there are {}", word.text,
-                                        algorithms::meant_name(word.name, serves), algorithms::known_names(serves)));
+    return unknown(fmt::format("algorithm \"{}\" does not exist{}; there are {}", word.text,
+                               algorithms::meant_name(word.name, serves), algorithms::known_names(serves)));
   }
   return {};
 }

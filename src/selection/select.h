@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "algorithms/catalog.h"
@@ -61,7 +62,8 @@ Result<const algorithms::AlgorithmEntry*> forced_entry(Collective collective, co
 // What of `forced` counts for no collective, since it serves none with these ranks, and what it needs: "NAME does not
 // serve ...". REQUIRES: check_forced().
 std::vector<std::string> idle_names(const algorithms::World& world, const std::string& forced);
-// Whether `forced` names only what there is, for whatever ranks. kInvalidUsage quotes it, and says what is wrong.
-Status check_forced(const std::string& forced);
+// Whether `forced` names only what exists, for any ranks. kInvalidUsage quotes it after `name`, what the setting is
+// called, and says what is wrong.
+Status check_forced(const std::string& forced, std::string_view name = "TUTTI_ALGORITHM");
 
 }  // namespace tutti::internal::selection

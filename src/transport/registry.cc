@@ -48,13 +48,13 @@ std::span<const TransportEntry> standard_transports() {
   return kStandard;
 }
 
-Result<Transports> parse_transports(const std::string& text) {
+Result<Transports> parse_transports(const std::string& text, std::string_view name) {
   const auto unusable = [&](const std::string& why) {
-    return Status::invalid_usage(
-        fmt::format("transports \"{}\" (TUTTI_TRANSPORTS or the configuration): {}", text, why));
+    return Status::invalid_usage(fmt::format("{}=\"{}\": {}", name, text, why));
   };
   Transports transports(registered_transports().size());
-  std::istringstream words(text);
+  // An empty word follows a last comma, too.
+  std::istringstream words(text.ends_with(',') ? text + ',' : text);
   for (std::string word; std::getline(words, word, ',');) {
     if (!allow(word, text != kDefaultTransports, &transports)) {
       return unusable(fmt::format("\"{}\" is none of {}", word, all_spellings()));

@@ -26,7 +26,8 @@ std::span<const TransportEntry> standard_transports();
 // of this function than the library's has others besides, as the tests have (tests/sim/registry.cc).
 std::span<const TransportEntry> registered_transports();
 
-// `text`: names from the registry, with commas between. kInvalidUsage quotes it, and says what is wrong.
-Result<Transports> parse_transports(const std::string& text);
+// `text`: names from the registry, with commas between. kInvalidUsage quotes it after `name`, what the setting is
+// called, and says what is wrong.
+Result<Transports> parse_transports(const std::string& text, std::string_view name = "TUTTI_TRANSPORTS");
 
 }  // namespace tutti::internal

@@ -100,16 +100,15 @@ const std::vector<Key>& keys() {
   });
 }
 
-Status unknown_key(const std::string& pair) {
+Status unknown_key(const std::string& pair, std::string_view name) {
   std::string names;
   for (const Key& key : keys()) names += (names.empty() ? "" : ", ") + std::string(key.name);
-  return Status::invalid_usage(
-      fmt::format("TUTTI_VERBS: \"{}\" is not key=value with one of the keys {}", pair, names));
+  return Status::invalid_usage(fmt::format("{}: \"{}\" is not key=value with one of the keys {}", name, pair, names));
 }
 
 }  // namespace
 
-Result<Options> parse_options(const std::string& text) {
+Result<Options> parse_options(const std::string& text, std::string_view name) {
   Options options;
   std::vector<const Key*> seen;
   for (std::size_t begin = 0; !text.empty() && begin <= text.size();) {
@@ -119,13 +118,13 @@ Result<Options> parse_options(const std::string& text) {
     const std::size_t equals = pair.find('=');
     const auto key = std::find_if(keys().begin(), keys().end(),
                                   [&](const Key& candidate) { return pair.substr(0, equals) == candidate.name; });
-    if (equals == std::string::npos || key == keys().end()) return unknown_key(pair);
+    if (equals == std::string::npos || key == keys().end()) return unknown_key(pair, name);
     if (std::find(seen.begin(), seen.end(), &*key) != seen.end()) {
-      return Status::invalid_usage(fmt::format("TUTTI_VERBS: {} is given twice", key->name));
+      return Status::invalid_usage(fmt::format("{}: {} is given twice", name, key->name));
     }
     seen.push_back(&*key);
     if (!key->read(pair.substr(equals + 1), &options)) {
-      return Status::invalid_usage(fmt::format("TUTTI_VERBS: \"{}\": {} takes {}", pair, key->name, key->takes));
+      return Status::invalid_usage(fmt::format("{}: \"{}\": {} takes {}", name, pair, key->name, key->takes));
     }
   }
   return options;

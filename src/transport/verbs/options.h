@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -39,7 +40,7 @@ struct Options {
   bool cache = true;                 // cache=on|off: keep user memory registered between operations
 };
 
-// kInvalidUsage names the key and what it takes. Empty text: the defaults.
-Result<Options> parse_options(const std::string& text);
+// kInvalidUsage names the key and what it takes, after `name`, what the setting is called. Empty text: the defaults.
+Result<Options> parse_options(const std::string& text, std::string_view name = "TUTTI_VERBS");
 
 }  // namespace tutti::internal::transport::verbs

@@ -152,7 +152,10 @@ TEST_CASE("every field has the domain of its variable") {
     std::vector<const char*> right;
     std::string name;
   } texts[] = {
-      {&tuttiConfig_t::transports, {"pigeons", ",", "shm,pigeons"}, {"", "tcp", "tcp,shm"}, "config.transports"},
+      {&tuttiConfig_t::transports,
+       {"pigeons", ",", "shm,", "shm,pigeons"},
+       {"", "tcp", "tcp,shm"},
+       "config.transports"},
       {&tuttiConfig_t::port_range, {"9-8", "0-5", "x"}, {"", "4000-4100"}, "config.port_range"},
       {&tuttiConfig_t::algorithm,
        {"nonsense", "all_reduce:nonsense", "nonsense:ring", "ring,nonsense", "barrier:ring"},
@@ -168,6 +171,8 @@ TEST_CASE("every field has the domain of its variable") {
     for (const char* value : t.wrong) {
       config.*t.field = value;
       require_refused(&config, {t.name, value});
+      // The caller has set no variable.
+      CHECK(std::string(tuttiGetLastError(nullptr)).find("TUTTI_") == std::string::npos);
     }
     for (const char* value : t.right) {
       config.*t.field = value;

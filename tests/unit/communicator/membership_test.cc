@@ -99,8 +99,8 @@ TEST_CASE("lists of transports are read, in the registry's order") {
 }
 
 TEST_CASE("lists of transports that make no sense are refused by name") {
-  for (const char* text :
-       {"", "ib", "shm,ib", "shm,,tcp", " shm", "SHM", "sim", "sim:1", "shm:", "shm:x", "tcp:netns", "verbs:1"}) {
+  for (const char* text : {"", "ib", "shm,ib", "shm,,tcp", " shm", "SHM", "sim", "sim:1", "shm:", "shm:x", "tcp:netns",
+                           "verbs:1", "shm,", ","}) {
     INFO('"' << text << '"');
     const Status s = parse_transports(text).status();
     CHECK(s.code() == Code::kInvalidUsage);
