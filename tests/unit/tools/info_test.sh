@@ -61,6 +61,12 @@ documented=$(sed -nE '/^\| `TUTTI_/s/^\| ([^|]*)\|.*/\1/p' "$root/docs/settings.
 for name in $read_somewhere $documented; do
   json "'$name' in j['settings']"
 done
+# In the same order, so that both can be read beside each other. The MPI binding's are on a page of their own.
+in_order() { grep -oE '^.{1,3}TUTTI_[A-Z_]+' | grep -oE 'TUTTI_[A-Z_]+' | grep -v '^TUTTI_MPI'; }
+"$tutti" info | in_order >"$out"
+diff "$out" <(sed -E '/^\| `TUTTI_/!d; s/^\| ([^|]*)\|.*/\1/; s/, /\n| /g' "$root/docs/settings.md" | in_order) ||
+  { echo 'docs/settings.md has the variables in another order than tutti info'; failed=1; }
+"$tutti" info --json >"$out"
 read_by_row=$(python3 - "$root/src/base/variables.cc" <<'PY'
 import re, sys
 for row in re.split(r'\n    \{(?="TUTTI_)', open(sys.argv[1]).read())[1:]:
