@@ -7,8 +7,8 @@
 #include <mutex>
 #include <tuple>
 
-#include "reduction/reference.h"
 #include "reduction/small_float.h"
+#include "reference/reduction.h"
 
 namespace tutti::internal::test {
 namespace {

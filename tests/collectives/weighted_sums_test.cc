@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "reduction/reduction.h"
-#include "reduction/reference.h"
+#include "reference/reduction.h"
 #include "suites.h"
 
 namespace tutti::internal::test {

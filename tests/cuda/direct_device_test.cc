@@ -2,7 +2,7 @@
 // What the other collectives do is tested through the library (tests/device).
 #include "catch_compat.h"
 #include "direct_job.h"
-#include "reduction/reference.h"
+#include "reference/reduction.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::test;

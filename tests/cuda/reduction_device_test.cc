@@ -5,7 +5,7 @@
 #include "catch_compat.h"
 #include "device_rig.h"
 #include "reduction/device_reduction.h"
-#include "reduction/reference.h"
+#include "reference/reduction.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::test;

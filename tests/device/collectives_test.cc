@@ -6,7 +6,7 @@
 #include "base/types.h"
 #include "catch_compat.h"
 #include "device_rig.h"
-#include "reduction/reference.h"
+#include "reference/reduction.h"
 
 using namespace tutti::internal::test;
 

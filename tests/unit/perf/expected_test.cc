@@ -10,7 +10,7 @@
 #include "perf/harness/measure.h"
 #include "perf/harness/options.h"
 #include "perf/harness/skew.h"
-#include "reduction/reference.h"
+#include "reference/reduction.h"
 
 namespace tutti::internal::perf {
 namespace {

@@ -13,8 +13,8 @@
 #include "catch_compat.h"
 #include "reduction/element.h"
 #include "reduction/reduction.h"
-#include "reduction/reference.h"
 #include "reduction/targets.h"
+#include "reference/reduction.h"
 #include "sanitizers.h"
 
 namespace tutti::internal::reduction {

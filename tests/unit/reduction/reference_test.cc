@@ -1,6 +1,4 @@
 // The reference against values written down by hand.
-#include "reduction/reference.h"
-
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -8,6 +6,7 @@
 
 #include "catch_compat.h"
 #include "reduction/element.h"
+#include "reference/reduction.h"
 
 namespace tutti::internal::reduction {
 namespace {
