@@ -258,7 +258,9 @@ bool ControlComm::handle_commands() {
     if (own_parts_.size() > kPartsInUse) own_parts_.erase(own_parts_.begin());
     pass_on_parts(round, false);
   }
-  for (const std::string& decision : commands.decisions) tree_->flood(pack_decision(name_, decision), nullptr);
+  for (const std::string& decision : commands.decisions) {
+    tree_->flood_to(name_.members, pack_decision(name_, decision), nullptr);
+  }
   if (!commands.announcement.is_ok()) {
     const Status& cause = commands.announcement;
     tell_failure({cause.code(), fmt::format("rank {}: {}", rank_, cause.message())});

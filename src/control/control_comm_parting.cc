@@ -84,7 +84,7 @@ void ControlComm::pass_on_leave_notices(bool at_once) {
   bool waits = false;
   for (Neighbour* const neighbour : tree_->listeners()) {
     RankSet& told = told_[neighbour->rank];
-    if (told.contains(all)) continue;
+    if (told.contains(all) || !tree_->leads_to(name_.members, *neighbour)) continue;
     if (!at_once && !complete && !(neighbour->is_parent && all.contains(places_below()))) {
       waits = true;
       continue;

@@ -1,5 +1,6 @@
 #include "control/control_messages.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -165,6 +166,21 @@ bool is_member(const std::string& members, int rank) {
   const auto at = static_cast<std::size_t>(rank);
   if (members.empty()) return true;
   return at / 8 < members.size() && (static_cast<unsigned char>(members[at / 8]) >> at % 8 & 1U) != 0;
+}
+
+bool any_member(const std::string& members, const RankSet& ranks) {
+  return std::any_of(ranks.ranges().begin(), ranks.ranges().end(), [&](const RankSet::Range& range) {
+    // No bit is behind the last member's.
+    const int end = members.empty() ? range.end : std::min(range.end, static_cast<int>(members.size() * 8));
+    for (int rank = range.first; rank < end; ++rank) {
+      if (rank % 8 == 0 && rank + 8 <= end && !members.empty() && members[static_cast<std::size_t>(rank) / 8] == 0) {
+        rank += 7;  // none of these eight
+      } else if (is_member(members, rank)) {
+        return true;
+      }
+    }
+    return false;
+  });
 }
 
 std::size_t count_members(const std::string& members, int ranks) {

@@ -51,6 +51,7 @@ struct CommName {
 };
 std::string member_bits(const std::vector<int>& ranks);
 [[nodiscard]] bool is_member(const std::string& members, int rank);
+[[nodiscard]] bool any_member(const std::string& members, const RankSet& ranks);
 // `ranks`: of the job.
 [[nodiscard]] std::size_t count_members(const std::string& members, int ranks);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "control/control_comm.h"
+#include "control/tree_shape.h"
 #include "os/kernel.h"
 
 namespace tutti::internal {
@@ -102,6 +103,18 @@ void SocketTree::flood(const std::string& frame, const Neighbour* except) {
   for (Neighbour& neighbour : neighbours_) {
     if (&neighbour != except) send(frame, &neighbour);
   }
+}
+
+void SocketTree::flood_to(const std::string& members, const std::string& frame, const Neighbour* except) {
+  for (Neighbour& neighbour : neighbours_) {
+    if (&neighbour != except && leads_to(members, neighbour)) send(frame, &neighbour);
+  }
+}
+
+bool SocketTree::leads_to(const std::string& members, const Neighbour& neighbour) const {
+  if (members.empty() || !attachments_.empty()) return true;
+  if (!neighbour.is_parent) return any_member(members, tree_below(neighbour.rank, ranks_));
+  return any_member(members, RankSet(0, ranks_).without(tree_below(rank_, ranks_)));
 }
 
 std::vector<Neighbour*> SocketTree::listeners() {

@@ -4,10 +4,10 @@
 //
 // Every frame names its communicator, and most are for all ranks: a rank passes them on to every neighbour but the one
 // they came from, whether it is a member or not; a tree has no cycles, so each reaches every rank once, and whatever
-// one rank says because of what it has heard of another is heard after that everywhere. Members merge leave notices on
-// their way (control_comm_parting.cc). A rank keeps nothing of a
-// communicator that it is no member of, but for the time of an inquiry, and the last notices that it has passed on:
-// whom it meets later may not have heard them, and who said them may be gone.
+// one rank says because of what it has heard of another is heard after that everywhere. Members merge parts and leave
+// notices on their way (control_comm_receive.cc, _parting.cc). Leave notices go only where members are, as long as no
+// rank has moved. A rank keeps nothing of a communicator that it is no member of, but for the time of an inquiry, and
+// the last notices that it has passed on: whom it meets later may not have heard them, and who said them may be gone.
 //
 // A frame names the members of its communicator. So a rank that has not made its own part of a communicator yet knows
 // whether it will, and keeps what it hears of it until then: no more than ranks can say before all have come, and of no
@@ -147,6 +147,10 @@ class SocketTree {
   // ---- The tree's thread, for its communicators
   // To every neighbour but one. Leaves with flush(), or at the end of the thread's round.
   void flood(const std::string& frame, const Neighbour* except);
+  // The same to those that lead to members.
+  void flood_to(const std::string& members, const std::string& frame, const Neighbour* except);
+  // Whether members are behind that neighbour, or may be: where ranks have moved, any may. `members`: as in CommName.
+  [[nodiscard]] bool leads_to(const std::string& members, const Neighbour& neighbour) const;
   void send(const std::string& frame, Neighbour* to);
   // The neighbours that can be told anything.
   [[nodiscard]] std::vector<Neighbour*> listeners();

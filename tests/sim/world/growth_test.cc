@@ -1,6 +1,7 @@
 // What ranks send while they join, leave and die grows as it should with their number: by counts, in the simulated
 // world.
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,37 @@ Most leaving(int ranks) {
   return most;
 }
 
+// Of a job whose ranks leave communicators of eight that they have split off.
+Most leaving_groups(int ranks) {
+  constexpr int kMembers = 8;
+  Gate all_watch;
+  Gate all_left;
+  int left = 0;
+  JobWorld* world = nullptr;
+  JobWorld job(ranks, seeded(), [&](int rank, Job* own) {
+    std::vector<int> members;
+    for (int i = 0; i < kMembers; ++i) members.push_back(rank / kMembers * kMembers + i);
+    auto group = own->tree->split(static_cast<std::uint64_t>(members.front()) + 1, members);
+    if (!group.is_ok() || !(*group)->watch(std::make_shared<FailureState>(), {}).is_ok()) return;
+    world->world().pass(all_watch);
+    if ((*group)->finish(10'000)) ++left;
+    (*group)->leave();
+    world->world().pass(all_left);
+  });
+  world = &job;
+  REQUIRE(job.run_to(Phase::kWatching, 60'000));
+  job.world().run_for(2000);
+  const std::vector<Traffic> before = traffic_of(job);
+  job.world().open(&all_watch);
+  job.world().run_for(2000);
+  CHECK(left == ranks);
+  const Most most = most_since(job, before);
+  job.world().open(&all_left);
+  CHECK(job.run(60'000));
+  CHECK(job.world().finish());
+  return most;
+}
+
 // Up to the end of the first all-gather.
 Most joining(int ranks) {
   JobWorld job(ranks, seeded());
@@ -78,6 +110,14 @@ TEST_CASE("growth: of ranks that join, each sends a table to its children, in a 
   CHECK(most.sends <= 40);
   // To each of four children at most 64 bytes of each rank, and the handshakes.
   CHECK(most.bytes <= 2048 + 4 * 64 * static_cast<std::uint64_t>(ranks));
+}
+
+TEST_CASE("growth: a communicator's leave notices pass its members and those between them, and no other rank") {
+  const int ranks = GENERATE(64, 256);
+  const Most most = leaving_groups(ranks);
+  INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
+  CHECK(most.sends <= 80);
+  CHECK(most.bytes <= 10'000);
 }
 
 TEST_CASE("growth: ranks that leave together send a bounded number of messages and bytes, however many they are") {
