@@ -184,6 +184,7 @@ void SocketTree::dismiss(ControlComm* comm) {
                         if (left_.size() > kLeft) left_.pop_front();
                       }
                       if (!has_left) return Status();
+                      flush();  // the process may end as soon as the caller knows that the communicator has gone
                       for (std::string& frame : comm->farewell()) keep_farewell(std::move(frame));
                       return Status();
                     }).is_ok());

@@ -1,0 +1,434 @@
+// Ranks that die or leave while others go on: the others find new neighbours in the tree, and hear of each other as
+// before. In the simulated world: see world.h.
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "catch_compat.h"
+#include "control/tree_shape.h"
+#include "join/join.h"
+#include "sanitizers.h"
+#include "sim/world/world.h"
+
+using namespace tutti::internal;
+using namespace tutti::internal::sim;
+using tutti::internal::test::kAnySanitizer;
+
+namespace {
+
+constexpr std::int64_t kLongMs = 60'000;
+constexpr std::int64_t kHeardMs = 100;  // so soon everybody hears
+// And of a rank that has died together with its only neighbour.
+constexpr std::int64_t kMissedMs = 1000;
+constexpr unsigned kSeeds = kAnySanitizer ? 10 : 200;
+
+bool contains(const Status& status, const std::string& part) {
+  return status.message().find(part) != std::string::npos;
+}
+
+bool is_in(const std::vector<int>& list, int rank) {
+  return std::find(list.begin(), list.end(), rank) != list.end();
+}
+
+// A rank with the job's communicator and perhaps one of some ranks alone.
+struct Rank {
+  Process* process = nullptr;
+  std::shared_ptr<FailureState> failure = std::make_shared<FailureState>();
+  std::shared_ptr<FailureState> part_failure = std::make_shared<FailureState>();
+  std::unique_ptr<ControlTree> part;
+  std::unique_ptr<ControlTree> whole;
+  Status status;
+  bool ready = false;
+
+  Status join_job(const UniqueIdBytes& id, int rank, int ranks) {
+    Settings settings;
+    settings.wait_notice_ms = 0;
+    Result<Job> job = join(id, rank, ranks, settings, Deadline::after_ms(kLongMs));
+    if (!job.is_ok()) return job.status();
+    whole = std::move(job->tree);
+    if (Status s = whole->all_gather("x", Deadline::after_ms(kLongMs)).status(); !s.is_ok()) return s;
+    return whole->watch(failure, {});
+  }
+  Status split_off(std::uint64_t id, const std::vector<int>& members) {
+    auto tree = whole->split(id, members);
+    if (!tree.is_ok()) return tree.status();
+    part = std::move(tree).value();
+    if (Status s = part->all_gather("y", Deadline::after_ms(kLongMs)).status(); !s.is_ok()) return s;
+    return part->watch(part_failure, {});
+  }
+};
+
+// A job whose ranks are ready, with a communicator of its `members`. They do nothing more by themselves.
+class Family {
+ public:
+  Family(unsigned seed, int ranks, std::vector<int> members) : members_(std::move(members)), world_(with(seed)) {
+    for (int rank = 0; rank < ranks; ++rank) all_.emplace_back(std::make_unique<Rank>());
+    for (int rank = 0; rank < ranks; ++rank) at(rank).process = world_.start("rank", [this, rank] { live(rank); });
+    const bool ready = world_.run_until(
+        [this] { return std::all_of(all_.begin(), all_.end(), [](const auto& rank) { return rank->ready; }); },
+        kLongMs);
+    INFO(world_.report());
+    REQUIRE(ready);
+    for (const auto& rank : all_) REQUIRE(rank->status.message() == "");
+  }
+  ~Family() { CHECK(world_.finish()); }
+  Family(const Family&) = delete;
+  Family& operator=(const Family&) = delete;
+
+  [[nodiscard]] World& world() { return world_; }
+  [[nodiscard]] Rank& at(int rank) { return *all_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const std::vector<int>& members() const { return members_; }
+  void kill(int rank) { world_.kill(at(rank).process); }
+  void stop(int rank) { world_.stop(at(rank).process); }
+  // In a thread of the rank, until it returns.
+  void have(int rank, const std::function<void(Rank*)>& action) {
+    bool done = false;
+    world_.start_thread(at(rank).process, [&] {
+      action(&at(rank));
+      done = true;
+    });
+    const bool in_time = world_.run_until([&] { return done; }, kLongMs);
+    INFO(world_.report());
+    REQUIRE(in_time);
+  }
+  [[nodiscard]] bool eventually(const std::function<bool()>& condition, std::int64_t ms = 20'000) {
+    return world_.run_until(condition, ms);
+  }
+  // In the communicator of the members.
+  [[nodiscard]] std::string name_of(int rank) const {
+    return "rank " + std::to_string(std::find(members_.begin(), members_.end(), rank) - members_.begin());
+  }
+  [[nodiscard]] std::vector<int> living_members() {
+    std::vector<int> living;
+    for (const int rank : members_) {
+      if (!at(rank).process->dead && !at(rank).process->stopped) living.push_back(rank);
+    }
+    return living;
+  }
+  void expect_heard(int victim, std::int64_t within_ms = kHeardMs) {
+    const std::int64_t until_ms = world_.elapsed_ms() + within_ms;
+    for (const int rank : living_members()) {
+      INFO("rank " << rank << " of " << all_.size() << " is to hear that " << victim << " has died");
+      REQUIRE(eventually([&] { return at(rank).part_failure->failed(); }, until_ms - world_.elapsed_ms() + 1));
+      CHECK(contains(at(rank).part_failure->status(), name_of(victim) + " (host "));
+      CHECK(contains(at(rank).part_failure->status(), "died"));
+    }
+  }
+
+ private:
+  static WorldOptions with(unsigned seed) {
+    WorldOptions options;
+    options.seed = seed;
+    return options;
+  }
+  void live(int rank) {
+    Rank& self = at(rank);
+    if (rank == 0) {
+      Settings settings;
+      settings.wait_notice_ms = 0;
+      id_ = create_unique_id(settings).value();
+      world_.open(&has_id_);
+    }
+    world_.pass(has_id_);
+    self.status = self.join_job(id_, rank, static_cast<int>(all_.size()));
+    if (self.status.is_ok() && is_in(members_, rank)) self.status = self.split_off(7, members_);
+    self.ready = true;
+    world_.pass(end_);
+    self.part.reset();
+    self.whole.reset();
+  }
+
+  const std::vector<int> members_;
+  std::vector<std::unique_ptr<Rank>> all_;
+  UniqueIdBytes id_{};
+  Gate has_id_;
+  Gate end_;  // opens when the world ends
+  World world_;
+};
+
+// All ranks but some.
+std::vector<int> all_but(int ranks, const std::vector<int>& others) {
+  std::vector<int> result;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (!is_in(others, rank)) result.push_back(rank);
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("when a rank between others has been killed, all survivors hear of the next death") {
+  const unsigned seed = GENERATE(range(0U, kSeeds));
+  std::mt19937 random(seed);
+  const int ranks = 6 + static_cast<int>(random() % 16);
+  // Ranks with others below them die first; the last victim may be any other.
+  const int inner = (ranks - 2) / 4 + 1;
+  std::vector<int> first = {static_cast<int>(random() % static_cast<unsigned>(inner))};
+  if (random() % 3 == 0 && inner > 1) first.push_back((first[0] + 1) % inner);
+  int last = 0;
+  do {
+    last = static_cast<int>(random() % static_cast<unsigned>(ranks));
+  } while (is_in(first, last));
+  // At the same time as its only neighbour one may die unseen.
+  const bool orphan = last > 0 && is_in(first, tree_parent(last));
+  const int pause_ms = static_cast<int>(random() % 3) * 60;
+  INFO("seed " << seed << ": " << ranks << " ranks, first " << first[0] << " of " << first.size() << ", then " << last
+               << " after " << pause_ms << " ms");
+  Family job(seed, ranks, all_but(ranks, first));
+  for (const int rank : first) job.kill(rank);
+  job.world().run_for(pause_ms);
+  for (const int rank : job.members()) CHECK_FALSE(job.at(rank).part_failure->failed());
+  job.kill(last);
+  job.expect_heard(last, orphan ? kMissedMs : kHeardMs);
+}
+
+TEST_CASE("ranks that die at the same moment, one below the other, are missed within a second") {
+  // Rank 0 and a leaf below it; the first two, of which the second is the next root; two levels and a leaf.
+  const auto [ranks, above, leaf] = GENERATE(table<int, std::vector<int>, int>({{6, {0}, 4},
+                                                                                {5, {0}, 4},
+                                                                                {6, {0}, 2},
+                                                                                {6, {0}, 1},
+                                                                                {9, {0, 1}, 7},
+                                                                                {9, {0, 1}, 2},
+                                                                                {22, {0, 1, 5}, 21},
+                                                                                {12, {0, 1, 2, 3}, 4}}));
+  const unsigned seed = GENERATE(range(0U, 10U));
+  INFO(ranks << " ranks, rank " << leaf << " dies with " << above.size() << " above it; seed " << seed);
+  Family job(seed, ranks, all_but(ranks, above));
+  for (const int rank : above) job.kill(rank);
+  job.kill(leaf);
+  job.expect_heard(leaf, kMissedMs);
+}
+
+TEST_CASE("a rank that is stopped while its parent dies is waited for") {
+  Family job(GENERATE(range(0U, 10U)), 9, all_but(9, {1}));  // rank 7 is below rank 1
+  job.stop(7);
+  job.kill(1);
+  job.world().run_for(60'000);
+  for (const int rank : job.members()) {
+    INFO("rank " << rank);
+    CHECK(job.at(rank).part_failure->status().message() == "");
+  }
+  job.world().go_on(job.at(7).process);
+  job.have(7, [](Rank* self) { self->part->leave(); });
+  const int left = 6;
+  for (const int rank : job.members()) {
+    INFO("rank " << rank << " is to hear that rank 7 has left");
+    if (rank != 7) CHECK(job.eventually([&] { return job.at(rank).part_failure->departed(left); }));
+  }
+}
+
+TEST_CASE("what is said while the tree has a gap is heard by all when it is closed") {
+  const unsigned seed = GENERATE(range(0U, kSeeds));
+  std::mt19937 random(seed);
+  const int ranks = 9 + static_cast<int>(random() % 13);
+  const int victim = static_cast<int>(random() % 3);
+  const int origin = ranks - 1 - static_cast<int>(random() % 3);
+  INFO("seed " << seed << ": " << ranks << " ranks, without " << victim << ", rank " << origin << " aborts");
+  Family job(seed, ranks, all_but(ranks, {victim}));
+  job.kill(victim);
+  if (seed % 2 == 0) REQUIRE(job.eventually([&] { return job.at(origin).failure->failed(); }));
+  job.have(origin, [](Rank* self) { self->part->announce_failure(Status::aborted("enough")); });
+  const std::int64_t until_ms = job.world().elapsed_ms() + kHeardMs;
+  for (const int rank : job.members()) {
+    if (rank == origin) continue;
+    INFO("rank " << rank);
+    REQUIRE(job.eventually([&] { return job.at(rank).part_failure->failed(); }, until_ms - job.world().elapsed_ms()));
+    CHECK(job.at(rank).part_failure->status().message() == job.name_of(origin) + ": enough");
+  }
+}
+
+TEST_CASE("ranks that leave one after the other are heard of by all, and so is a failure after that") {
+  const unsigned seed = GENERATE(range(0U, kSeeds));
+  std::mt19937 random(seed);
+  const int ranks = 6 + static_cast<int>(random() % 20);
+  const bool root_too = random() % 2 == 0;
+  Family job(seed, ranks, {});
+  // All that have others below them, in any order, and one that has none.
+  std::vector<int> leaving;
+  for (int rank = root_too ? 0 : 1; rank * 4 + 1 < ranks; ++rank) leaving.push_back(rank);
+  std::shuffle(leaving.begin(), leaving.end(), random);
+  leaving.push_back(ranks - 2);
+  for (const int rank : leaving) {
+    job.have(rank, [](Rank* self) { self->whole->leave(); });
+    if (random() % 2 == 0) job.world().run_for(random() % 30);
+  }
+  INFO("seed " << seed << ", " << ranks << " ranks, " << leaving.size() << " leave");
+  for (const int rank : all_but(ranks, leaving)) {
+    for (const int other : leaving) {
+      INFO("rank " << rank << " is to hear that " << other << " has left");
+      REQUIRE(job.eventually([&] { return job.at(rank).failure->departed(other); }, kHeardMs));
+    }
+    CHECK_FALSE(job.at(rank).failure->failed());
+  }
+  job.have(ranks - 1, [](Rank* self) { self->whole->announce_failure(Status::aborted("enough")); });
+  leaving.push_back(ranks - 1);
+  for (const int rank : all_but(ranks, leaving)) {
+    INFO("rank " << rank);
+    REQUIRE(job.eventually([&] { return job.at(rank).failure->failed(); }, kHeardMs));
+    CHECK(job.at(rank).failure->status().message() == "rank " + std::to_string(ranks - 1) + ": enough");
+  }
+}
+
+TEST_CASE("a gather goes on across a death of a rank that has no part in it") {
+  const int victim = GENERATE(0, 1, 2);
+  const unsigned seed = GENERATE(range(0U, 20U));
+  constexpr int kRanks = 21;
+  INFO("seed " << seed);
+  Family job(seed, kRanks, all_but(kRanks, {victim}));
+  std::vector<Status> statuses(kRanks);
+  int done = 0;
+  std::vector<int> same(job.members().size());
+  std::iota(same.begin(), same.end(), 0);
+  for (const int rank : job.members()) {
+    job.world().start_thread(job.at(rank).process, [&, rank] {
+      auto tree = job.at(rank).part->split(8, same);
+      Status& status = statuses[static_cast<std::size_t>(rank)];
+      status = tree.status();
+      for (int round = 0; status.is_ok() && round < 20; ++round) {
+        auto all = (*tree)->all_gather(std::to_string(round), Deadline::after_ms(kLongMs));
+        status = all.status();
+        for (std::size_t i = 0; status.is_ok() && i < all->size(); ++i) {
+          if ((*all)[i] != std::to_string(round)) status = Status::internal("wrong part");
+        }
+      }
+      if (++done == static_cast<int>(job.members().size())) return;
+      static_cast<void>(job.at(rank).part_failure->await(Deadline::after_ms(kLongMs)));  // nobody leaves before
+    });
+  }
+  job.world().after_ms(static_cast<std::int64_t>(seed % 5), [&] { job.kill(victim); });
+  CHECK(job.eventually([&] { return done == static_cast<int>(job.members().size()); }));
+  for (const Status& status : statuses) CHECK(status.message() == "");
+}
+
+TEST_CASE("a rank that dies together with its only neighbour is missed") {
+  Family job(GENERATE(range(0U, 20U)), 9, all_but(9, {1}));  // rank 7 is below rank 1 and has nobody else
+  job.stop(1);
+  job.kill(7);
+  job.world().run_for(50);
+  job.kill(1);
+  job.expect_heard(7, kMissedMs);
+}
+
+TEST_CASE("deaths that nobody sees, one below the other, are missed at the same time") {
+  Family job(GENERATE(range(0U, 20U)), 22, all_but(22, {1, 5}));  // rank 21 is below rank 5, which is below rank 1
+  job.stop(1);
+  job.stop(5);
+  job.kill(21);
+  job.world().run_for(50);
+  job.kill(5);
+  job.world().run_for(50);
+  job.kill(1);
+  job.expect_heard(21, kMissedMs);
+}
+
+TEST_CASE("ranks that leave at the same moment, one below the other, are heard of by all") {
+  const unsigned seed = GENERATE(range(0U, kSeeds));
+  std::mt19937 random(seed);
+  const int ranks = 4 + static_cast<int>(random() % 20);
+  Family job(seed, ranks, {});
+  // A rank and those above it, or the first ones.
+  std::set<int> leaving;
+  if (seed % 3 == 0) {
+    leaving = {0, 1};
+  } else {
+    for (int rank = 1 + static_cast<int>(random() % static_cast<unsigned>(ranks - 1)); rank > 0;) {
+      leaving.insert(rank);
+      rank = tree_parent(rank);
+    }
+    if (seed % 3 == 1) leaving.insert(0);
+  }
+  std::size_t left = 0;
+  for (const int rank : leaving) {
+    const auto pause_ms = static_cast<std::int64_t>(random() % 3 == 0 ? random() % 12 : 0);
+    job.world().after_ms(pause_ms, [&job, &left, rank] {
+      job.world().start_thread(job.at(rank).process, [&job, &left, rank] {
+        job.at(rank).whole->leave();
+        ++left;
+      });
+    });
+  }
+  INFO("seed " << seed << ", " << ranks << " ranks, " << leaving.size() << " leave, " << *leaving.rbegin()
+               << " the last");
+  CHECK(job.eventually([&] { return left == leaving.size(); }, 1000));
+  for (const int rank : all_but(ranks, {leaving.begin(), leaving.end()})) {
+    for (const int other : leaving) {
+      INFO("rank " << rank << " is to hear that " << other << " has left");
+      REQUIRE(job.eventually([&] { return job.at(rank).failure->departed(other); }, 2000));
+    }
+    CHECK_FALSE(job.at(rank).failure->failed());
+  }
+}
+
+TEST_CASE("a rank that is no member keeps what members below it have said before they left") {
+  // Rank 21 is below rank 5, which is below rank 1. What it says is lost with rank 1, but for what rank 5 keeps.
+  Family job(GENERATE(range(0U, 20U)), 26, all_but(26, {1, 5, 22, 23, 24}));
+  job.stop(1);
+  job.have(21, [](Rank* self) {
+    self->part->announce_failure(Status::aborted("enough"));
+    self->part->leave();
+    self->whole->leave();
+  });
+  REQUIRE(job.eventually([&] { return job.at(22).failure->departed(21); }));
+  job.kill(1);
+  for (const int rank : job.members()) {
+    if (rank == 21) continue;
+    INFO("rank " << rank);
+    REQUIRE(job.eventually([&] { return job.at(rank).part_failure->failed(); }, kHeardMs));
+    CHECK(job.at(rank).part_failure->status().message() == "rank 19: enough");
+  }
+}
+
+TEST_CASE("a rank that finds a new parent hears of failures that came while it had none") {
+  const bool all_leave = GENERATE(false, true);  // those who have heard of it, the communicator
+  // Rank 5 is below rank 1, which passes nothing on.
+  Family job(GENERATE(range(0U, 20U)), 6, all_but(6, {1}));
+  job.stop(1);
+  job.have(2, [](Rank* self) {
+    self->part->announce_failure(Status::aborted("enough"));
+    self->part->leave();
+  });
+  for (const int rank : {0, 3, 4}) {
+    REQUIRE(job.eventually([&] { return job.at(rank).part_failure->failed(); }));
+    if (all_leave) job.have(rank, [](Rank* self) { self->part->leave(); });
+  }
+  job.kill(1);
+  REQUIRE(job.eventually([&] { return job.at(5).part_failure->failed(); }, kHeardMs));
+  CHECK(job.at(5).part_failure->status().message() == "rank 1: enough");
+}
+
+TEST_CASE("a rank that has left a communicator before it died does not fail it, whatever was lost") {
+  const bool outside = GENERATE(false, true);  // the rank that tells of both is no member itself
+  const unsigned seed = GENERATE(range(0U, kSeeds));
+  Family job(seed, 26, all_but(26, outside ? std::vector<int>{1, 5, 22, 23, 24} : std::vector<int>{1}));
+  job.stop(1);
+  job.have(21, [](Rank* self) { self->part->leave(); });
+  job.kill(21);
+  REQUIRE(job.eventually([&] { return job.at(22).failure->failed(); }));
+  job.kill(1);
+  const int left = outside ? 19 : 20;
+  for (const int rank : job.members()) {
+    if (rank == 21) continue;
+    INFO("rank " << rank << ", seed " << seed << ": " << job.at(rank).part_failure->status().message());
+    REQUIRE(job.eventually([&] { return job.at(rank).part_failure->departed(left); }, 2000));
+    REQUIRE(job.eventually([&] { return job.at(rank).failure->failed(); }, 2000));
+    CHECK(job.at(rank).part_failure->status().message() == "");
+  }
+}
+
+TEST_CASE("ranks that are silent do not keep one from finding another parent") {
+  // Rank 21 is below rank 5. Of the others before it the first that answers is rank 12.
+  std::vector<int> silent(12);
+  std::iota(silent.begin(), silent.end(), 0);
+  Family job(GENERATE(range(0U, 20U)), 22, all_but(22, silent));
+  for (const int rank : silent) job.stop(rank);
+  job.kill(5);
+  job.world().run_for(50);
+  job.have(21, [](Rank* self) { self->part->announce_failure(Status::aborted("enough")); });
+  REQUIRE(job.eventually([&] { return job.at(12).part_failure->failed(); }, 2000));
+  CHECK(job.at(12).part_failure->status().message() == "rank 9: enough");
+}
