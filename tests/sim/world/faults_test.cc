@@ -234,6 +234,7 @@ void run_seeds(std::uint64_t first, std::uint64_t last, int most_ranks) {
     FAIL_CHECK("seed " << seed << " with at most " << most_ranks << " ranks: " << wrong);
     ++findings;
   }
+  CHECK(findings == 0);
 }
 
 }  // namespace

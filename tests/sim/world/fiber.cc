@@ -12,9 +12,6 @@
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef __SANITIZE_THREAD__
-#include <sanitizer/tsan_interface.h>
-#endif
 
 namespace tutti::internal::sim {
 namespace {
@@ -49,15 +46,9 @@ Fiber::Fiber(std::function<void()> body) : body_(std::move(body)), stack_(take_s
   const auto self = reinterpret_cast<std::uintptr_t>(this);
   ::makecontext(&own_, reinterpret_cast<void (*)()>(&Fiber::enter), 2, static_cast<unsigned>(self >> 32),
                 static_cast<unsigned>(self));
-#ifdef __SANITIZE_THREAD__
-  tsan_own_ = ::__tsan_create_fiber(0);
-#endif
 }
 
 Fiber::~Fiber() {
-#ifdef __SANITIZE_THREAD__
-  ::__tsan_destroy_fiber(tsan_own_);
-#endif
   free_stacks.push_back(stack_);
 }
 
@@ -79,10 +70,6 @@ void Fiber::resume() {
   void* kept = nullptr;
   begin_switch(&kept, stack_, kStackBytes);
   exchange(&exceptions_);
-#ifdef __SANITIZE_THREAD__
-  tsan_resumer_ = ::__tsan_get_current_fiber();
-  ::__tsan_switch_to_fiber(tsan_own_, 0);
-#endif
   ::swapcontext(&resumer_, &own_);
   exchange(&exceptions_);
 #ifdef __SANITIZE_ADDRESS__
@@ -93,9 +80,6 @@ void Fiber::resume() {
 void Fiber::yield() {
   // Of one that has finished nothing is kept.
   begin_switch(finished_ ? nullptr : &fake_stack_, resumer_stack_, resumer_bytes_);
-#ifdef __SANITIZE_THREAD__
-  ::__tsan_switch_to_fiber(tsan_resumer_, 0);
-#endif
   ::swapcontext(&own_, &resumer_);
   end_switch(fake_stack_);
 }

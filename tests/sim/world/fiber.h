@@ -44,12 +44,10 @@ class Fiber {
   ucontext_t resumer_{};
   Exceptions exceptions_;
   bool finished_ = false;
-  // For the sanitizers, which must know of each change of stacks.
+  // For AddressSanitizer, which must know of each change of stacks.
   void* fake_stack_ = nullptr;
   const void* resumer_stack_ = nullptr;
   std::size_t resumer_bytes_ = 0;
-  void* tsan_own_ = nullptr;
-  void* tsan_resumer_ = nullptr;
 };
 
 }  // namespace tutti::internal::sim

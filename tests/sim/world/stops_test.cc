@@ -3,10 +3,12 @@
 #include <string>
 
 #include "catch_compat.h"
+#include "sanitizers.h"
 #include "sim/world/job.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::sim;
+using tutti::internal::test::kAnySanitizer;
 
 namespace {
 
@@ -60,11 +62,13 @@ void at_each_step(int ranks, Fault fault, std::int64_t ms) {
 
 TEST_CASE("stops: a rank that is stopped at any step, and goes on, is waited for") {
   const int ranks = GENERATE(2, 5, 6);
+  if (kAnySanitizer && ranks > 2) return;
   at_each_step(ranks, Fault::kStop, 20'000);
 }
 
 // A rank that finds no way to the root service gives up after 5 s.
 TEST_CASE("stops: a rank that is cut off from the network at any step, and found again, is waited for") {
   const int ranks = GENERATE(2, 5, 6);
+  if (kAnySanitizer && ranks > 2) return;
   at_each_step(ranks, Fault::kCut, 4000);
 }

@@ -143,7 +143,7 @@ std::string World::report() const {
 bool World::run_until(const std::function<bool()>& condition, std::int64_t limit_ms) {
   const std::int64_t limit_ns = now_ns_ + limit_ms * kMs;
   while (!condition()) {
-    while (!events_.empty() && events_.top().at_ns <= now_ns_) static_cast<void>(advance(limit_ns));
+    while (!events_.empty() && events_.top().at_ns <= now_ns_) static_cast<void>(advance(now_ns_));
     if (!runnable_.empty() && now_ns_ < limit_ns) {
       std::swap(runnable_[draw(runnable_.size())], runnable_.back());
       Thread* const next = runnable_.back();

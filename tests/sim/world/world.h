@@ -26,6 +26,7 @@
 #include <queue>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "os/kernel.h"
@@ -99,6 +100,10 @@ class World final : private os::Kernel, private os::Scheduler {
   // ---- From the test
   // A process on a host of its own, or on that of another one, whose first thread runs `body`.
   Process* start(const std::string& name, std::function<void()> body, const Process* same_host = nullptr);
+  // One more thread of the process.
+  void start_thread(Process* process, std::function<void()> body) {
+    static_cast<void>(spawn(process, std::move(body)));
+  }
   // Runs the world until the condition holds. False: `limit_ms` of virtual time are over, or nothing happens any more;
   // then report() says who waits for what.
   bool run_until(const std::function<bool()>& condition, std::int64_t limit_ms);
