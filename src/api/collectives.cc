@@ -157,7 +157,7 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
   Communicator& c = *operating;
   Status status = name_and_check(&call, c, named);
   if (status.is_ok()) [[likely]] {
-    if (c.is_on_device()) [[unlikely]]
+    if (c.device_backend() != nullptr) [[unlikely]]
       status = c.enqueue_on_device(call, stream);
     else
       status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
@@ -200,9 +200,9 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
         return std::pair(type_of(named.datatype), has_data(collective) ? op_of(named.op) : ReduceOp::kMax);
       };
       switch (communicator->repeat(collective, types, count, root, send, recv, type_and_op)) {
-        [[likely]] case Communicator::Repeated::kDone : return tuttiSuccess;
-        case Communicator::Repeated::kBegun: return go_on(*communicator, collective);
-        case Communicator::Repeated::kNo: break;
+        [[likely]] case Operations::Repeated::kDone : return tuttiSuccess;
+        case Operations::Repeated::kBegun: return go_on(*communicator, collective);
+        case Operations::Repeated::kNo: break;
       }
     }
   }

@@ -177,7 +177,7 @@ Status CommTable::destroy(std::uint64_t handle, Status* finalized) {
   while (slot->beside) changed_.wait(comm_table_mutex);
   lock.unlock();
   wait_for_users(handle);
-  const bool told = slot->communicator->told();
+  const bool told = slot->communicator->failures().state().told();
   *finalized = guarded([&] { return slot->communicator->finalize(); });
   if (told && finalized->code() == Code::kMismatch) *finalized = {};
   lock.lock();
@@ -195,7 +195,7 @@ Status CommTable::abort(std::uint64_t handle) {
   if (!destroying) close(slot, State::kFreeing);
   ++slot->looks;
   lock.unlock();
-  static_cast<void>(guarded([&] { return slot->communicator->abort(), Status(); }));
+  static_cast<void>(guarded([&] { return slot->communicator->failures().abort(), Status(); }));
   if (!destroying) wait_for_users(handle);
   lock.lock();
   if (--slot->looks == 0) changed_.notify_all();

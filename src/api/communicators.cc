@@ -128,7 +128,7 @@ tuttiResult_t report(const Status& status, Communicator* comm) noexcept {
   if (status.is_ok()) return tuttiSuccess;
   if (status.code() == Code::kInProgress) return tuttiInProgress;  // no error
   if (ThreadRecord* const thread = this_thread(); thread != nullptr) thread->last_error = status;
-  if (comm != nullptr) comm->set_last_error(status);
+  if (comm != nullptr) comm->failures().set_last_error(status);
   return static_cast<tuttiResult_t>(status.code());
 }
 
@@ -191,7 +191,7 @@ const char* tuttiGetLastError(tuttiComm_t comm) {
   if (comm != nullptr) {
     const Status found = guarded([&] {
       const Looking looking(number_of(comm));
-      if (looking.status().is_ok()) thread->told = looking->last_error();
+      if (looking.status().is_ok()) thread->told = looking->failures().last_error();
       return Status();
     });
     if (!found.is_ok()) thread->told = found;
@@ -250,7 +250,7 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
     if (const Status open = check_no_group(number_of(comm)); !open.is_ok())
       return report_refused(open.with_context("tuttiCommFinalize"), comm);
     const Status finalized = operating->finalize();
-    if (!finalized.is_ok()) operating->set_told();
+    if (!finalized.is_ok()) operating->failures().state().set_told();
     return report(finalized);
   });
 }
@@ -278,7 +278,7 @@ tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags) {
     if (flags != TUTTI_REVOKE_DEFAULT) {
       return report(Status::invalid_argument(fmt::format("tuttiCommRevoke: flags is {}, and must be 0", flags)), c);
     }
-    c->revoke();
+    c->failures().revoke();
     return tuttiSuccess;
   });
 }

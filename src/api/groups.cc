@@ -93,7 +93,7 @@ tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiD
   Communicator& c = *operating;
   Status status = plainly_valid(transfer, c) ? Status() : name_and_check_alone(&transfer, c, datatype);
   if (status.is_ok()) [[likely]] {
-    if (c.is_on_device()) [[unlikely]]
+    if (c.device_backend() != nullptr) [[unlikely]]
       status = c.enqueue_on_device(transfer, stream);
     else
       status = stream == nullptr ? c.run(std::span<const Transfer>(&transfer, 1)) : enqueue(transfer, c, stream);
@@ -109,7 +109,7 @@ using Part = Group::Part;
 
 // That nothing of it will be refused, as far as can be known.
 Status check(const Part& part, const Communicator& comm) {
-  if (comm.is_finalized()) return Status::invalid_usage("the communicator is finalized");
+  if (comm.failures().is_finalized()) return Status::invalid_usage("the communicator is finalized");
   if (Status s = check_own(part.batch->transfers, comm.rank()); !s.is_ok()) return s;
   for (const Call& call : part.batch->calls) {
     if (is_empty(call)) continue;
@@ -140,7 +140,7 @@ Status run_alone(const Part& part) {
   if (Status s = check(part, *operating); !s.is_ok()) return not_started(std::move(s));
   Status status = part.cuda_streams.empty() ? operating->run(part.batch)
                                             : operating->device_backend()->enqueue(part.batch, part.cuda_streams);
-  if (!status.is_ok() && !is_refusal(status)) operating->set_told();
+  if (!status.is_ok() && !is_refusal(status)) operating->failures().state().set_told();
   return status;
 }
 
@@ -157,7 +157,7 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
   Status status = operating->enqueue(part->batch, std::move(before), &part->completion);
   if (part->completion != nullptr) for_own([&](StreamTail& tail) { tail.add(part->completion); });
   if (is_refusal(status)) operating->note_refusal(status);
-  if (!status.is_ok() && !is_refusal(status)) operating->set_told();
+  if (!status.is_ok() && !is_refusal(status)) operating->failures().state().set_told();
   return status;
 }
 
@@ -174,7 +174,7 @@ class DevicePart {
   Status end() {
     if (!operating_.status().is_ok()) return operating_.status();
     Status queued = refused_.is_ok() ? operating_->device_backend()->end(begun_.get()) : refused_;
-    if (!queued.is_ok() && !is_refusal(queued)) operating_->set_told();
+    if (!queued.is_ok() && !is_refusal(queued)) operating_->failures().state().set_told();
     return queued;
   }
 
@@ -232,7 +232,7 @@ Status give_up(std::span<const Part> parts, const Status& status) noexcept {
     static_cast<void>(guarded([&] {
       const Looking looking(part.comm);
       if (!looking.status().is_ok()) return Status();
-      static_cast<void>(guarded([&] { return looking->fail("group", status); }));
+      static_cast<void>(guarded([&] { return looking->failures().fail("group", status); }));
       if (first.is_ok()) first = looking->async_error();
       return Status();
     }));

@@ -23,7 +23,7 @@ inline bool is_refusal(const Status& status) {
 // communicator's last error already.
 inline tuttiResult_t report_of(const Status& status, Communicator* comm, const char* name) {
   if (!is_refusal(status)) {
-    comm->set_told();
+    comm->failures().state().set_told();
     return report(status);
   }
   return report_refusal(status.with_context(name), comm);
@@ -68,7 +68,7 @@ tuttiResult_t defer(Group* group, tuttiComm_t comm, void* stream, const char* na
     if (!looking.status().is_ok()) return looking.status();
     Group::Part& part = group->part_of(number_of(comm));
     if (Status s = add(*looking.get(), part.batch.get()); !s.is_ok()) return s;
-    if (looking.get()->is_on_device()) {
+    if (looking.get()->device_backend() != nullptr) {
       if (std::find(part.cuda_streams.begin(), part.cuda_streams.end(), stream) == part.cuda_streams.end())
         part.cuda_streams.push_back(stream);
       return Status();
@@ -84,7 +84,7 @@ tuttiResult_t defer(Group* group, tuttiComm_t comm, void* stream, const char* na
     return Status();
   });
   if (status.is_ok()) return tuttiSuccess;
-  if (!is_refusal(status) && looking.status().is_ok()) status = looking->fail(name, std::move(status));
+  if (!is_refusal(status) && looking.status().is_ok()) status = looking->failures().fail(name, std::move(status));
   status = status.with_context(name);
   group->refuse(status);
   if (!looking.status().is_ok()) return report(status);

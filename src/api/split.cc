@@ -28,7 +28,7 @@ SplitWish wish_of(const Communicator& comm, int color, int key, const tuttiComm_
     if (!changed.is_ok()) return changed.status();
     *settings = std::move(*changed);
     wish.settings = &**settings;
-    return comm.check_split(**settings);
+    return comm.epoch().check_split(**settings);
   });
   return wish;
 }
@@ -94,7 +94,7 @@ Status create_group(const Communicator& comm, GroupWish wish, tuttiComm_t* newco
     if (!changed.is_ok()) return changed.status();
     settings = std::move(*changed);
     wish.settings = &*settings;
-    return comm.check_split(*settings);
+    return comm.epoch().check_split(*settings);
   });
   auto made = comm.make_group(wish);
   if (made.is_ok()) {
@@ -119,7 +119,7 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* 
     if (status.is_ok()) return tuttiSuccess;
     // What has failed `comm` names the operation already.
     if (operating->async_error().is_ok()) return report(status.with_context("tuttiCommSplit"), &*operating);
-    operating->set_told();
+    operating->failures().state().set_told();
     return report(status);
   });
 }
@@ -138,7 +138,7 @@ tuttiResult_t tuttiCommGetGroupId(tuttiComm_t comm, uint64_t* id) {
     if (id == nullptr) {
       return report(tutti::internal::Status::invalid_argument("id is NULL").with_context("tuttiCommGetGroupId"), c);
     }
-    *id = c->draw_group_id();
+    *id = c->epoch().draw_id();
     return tuttiSuccess;
   });
 }

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "calls/call.h"
-#include "communicator/plans.h"
+#include "epoch/plans.h"
 
 namespace tutti::internal {
 

@@ -128,7 +128,7 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, st
   if (failed.is_ok()) failed = cause_of(results);
   if (failed.is_ok()) return made;
   for (const auto& communicator : made) {
-    if (communicator != nullptr) communicator->abort();
+    if (communicator != nullptr) communicator->failures().abort();
   }
   return failed;
 }

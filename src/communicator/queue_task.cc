@@ -10,7 +10,7 @@ namespace tutti::internal {
 using executor::Progress;
 
 // On to the next operation, or as far into it as it gets without waiting.
-Progress Communicator::QueueTask::advance(std::int64_t now_ns) {
+Progress QueueTask::advance(std::int64_t now_ns) {
   Progress all = step(now_ns);
   // Not for ever: other communicators wait for their turn.
   for (int steps = 0; steps < kMostSteps && all != Progress::kDone; ++steps) {
@@ -21,12 +21,12 @@ Progress Communicator::QueueTask::advance(std::int64_t now_ns) {
   return all;
 }
 
-Progress Communicator::QueueTask::step(std::int64_t now_ns) {
+Progress QueueTask::step(std::int64_t now_ns) {
   switch (state_) {
     case State::kNext: return take_next() ? Progress::kMoved : Progress::kDone;
     case State::kBehind:
       // How that ends is no matter of this communicator, whose own failure ends the waiting.
-      if (!item_.before->done() && !comm_.failure_->failed()) return Progress::kIdle;
+      if (!item_.before->done() && !failures_.failed()) return Progress::kIdle;
       Completion::tasks_behind().fetch_sub(1);
       state_ = State::kBegin;
       break;
@@ -36,7 +36,7 @@ Progress Communicator::QueueTask::step(std::int64_t now_ns) {
     case State::kMoving: {
       auto progress = guarded_result([&]() -> Result<Progress> {
         if (!trouble_.is_ok()) return std::exchange(trouble_, {});
-        return comm_.executor_->advance(now_ns);
+        return operations_.executor().advance(now_ns);
       });
       if (progress.is_ok() && *progress == Progress::kIdle) return Progress::kIdle;
       go_on(progress);
@@ -59,11 +59,11 @@ Progress Communicator::QueueTask::step(std::int64_t now_ns) {
   return Progress::kMoved;
 }
 
-bool Communicator::QueueTask::arm(const transport::EventSet& set) {
+bool QueueTask::arm(const transport::EventSet& set) {
   switch (state_) {
     case State::kMoving: {
       armed_in_ = &set;
-      auto quiet = guarded_result([&]() -> Result<bool> { return comm_.waiter_->arm(set); });
+      auto quiet = guarded_result([&]() -> Result<bool> { return epoch_.waiter().arm(set); });
       if (!quiet.is_ok()) trouble_ = quiet.status();
       return quiet.is_ok() && *quiet;
     }
@@ -75,25 +75,18 @@ bool Communicator::QueueTask::arm(const transport::EventSet& set) {
   }
 }
 
-void Communicator::QueueTask::disarm() {
+void QueueTask::disarm() {
   if (state_ != State::kMoving) return;
-  Status status = guarded([&] { return comm_.waiter_->disarm(), Status(); });
+  Status status = guarded([&] { return epoch_.waiter().disarm(), Status(); });
   if (!status.is_ok()) trouble_ = std::move(status);
 }
 
-bool Communicator::QueueTask::release() {
-  const MutexLock lock(comm_.mutex_);
-  if (!comm_.queue_.empty()) return true;
-  comm_.queue_runs_ = false;
-  comm_.queue_changed_.notify_all();  // who destroys the communicator
-  return false;
+bool QueueTask::release() {
+  return queue_.keeps_task();
 }
 
-bool Communicator::QueueTask::take_next() {
-  const MutexLock lock(comm_.mutex_);
-  if (comm_.queue_.empty()) return false;
-  item_ = std::move(comm_.queue_.front());
-  comm_.queue_.pop_front();
+bool QueueTask::take_next() {
+  if (!queue_.take(&item_)) return false;
   calls_ = {};
   transfers_ = {};
   if (item_.batch != nullptr) {
@@ -112,13 +105,13 @@ bool Communicator::QueueTask::take_next() {
 }
 
 // To what the host has to do next for a batch of a device, if the copies are so far.
-Progress Communicator::QueueTask::go_on_with_device(std::int64_t now_ns) {
-  if (first_.is_ok() && (comm_.failure_->failed() || comm_.finalized_)) note(comm_.refuse());
+Progress QueueTask::go_on_with_device(std::int64_t now_ns) {
+  if (first_.is_ok() && (failures_.has_ended())) note(failures_.refuse());
   if (!first_.is_ok()) item_.device->stop();
   HostPart part;
   auto state = guarded_result([&] { return item_.device->advance(&part, now_ns); });
   if (!state.is_ok()) {
-    note(comm_.fail(name_of(item_.device->batch()), state.status()));
+    note(failures_.fail(name_of(item_.device->batch()), state.status()));
     end_item();
     return Progress::kMoved;
   }
@@ -135,20 +128,20 @@ Progress Communicator::QueueTask::go_on_with_device(std::int64_t now_ns) {
 }
 
 // Every part of the item takes place, or fails, so that the ranks' histories stay alike.
-void Communicator::QueueTask::begin_next() {
+void QueueTask::begin_next() {
   if (calls_.empty() && transfers_.empty()) {
     if (item_.device == nullptr) return end_item();
     state_ = State::kDevice;
     return;
   }
-  if (comm_.failure_->failed() || comm_.finalized_) {
-    note(comm_.refuse());
+  if (failures_.has_ended()) {
+    note(failures_.refuse());
     calls_ = {};
     transfers_ = {};
     return item_.device == nullptr ? end_item() : void(state_ = State::kDevice);
   }
   if (!calls_.empty()) {
-    together_.emplace(calls_, *comm_.plans_, comm_.rank(), comm_.ranks());
+    together_.emplace(calls_, epoch_.plans(), epoch_.rank(), epoch_.ranks());
     const std::size_t n = together_->calls().size();
     if (!stays(calls_.first(n))) return run_away();
     const Call& first = calls_.front();
@@ -160,47 +153,42 @@ void Communicator::QueueTask::begin_next() {
 
 // Whether the engine can run them: one call, or some that are coalesced. Not where every call is checked beforehand
 // (TUTTI_CHECK=strict), nor what calls functions of the program's, writes or proves a long schedule, or copies much.
-bool Communicator::QueueTask::stays(std::span<const Call> calls) {
+bool QueueTask::stays(std::span<const Call> calls) {
   const Call& first = calls.front();
-  if (calls.size() > 1) return !comm_.membership_.strict;
+  if (calls.size() > 1) return !epoch_.membership().strict;
   if (first.custom != nullptr && first.custom->user) return false;
   // For want of memory: then the operation fails there.
-  auto at_once = guarded_result([&]() -> Result<bool> { return comm_.begins_at_once(first); });
-  return at_once.is_ok() && *at_once && (!needs_copy(first) || comm_.planned_bytes(first) <= kMostCopiedBytes);
+  auto at_once = guarded_result([&]() -> Result<bool> { return operations_.bound().begins_at_once(first); });
+  return at_once.is_ok() && *at_once &&
+         (!needs_copy(first) || operations_.bound().planned_bytes(first) <= kMostCopiedBytes);
 }
 
-void Communicator::QueueTask::begin_call(const Call& call) {
+void QueueTask::begin_call(const Call& call) {
   together_.reset();
   call_ = &call;
-  comm_.busy_.store(true, std::memory_order_relaxed);
-  fingerprint_ = comm_.begin(call);
+  operations_.history().set_inside(true);
+  fingerprint_ = operations_.begin(call);
   if (is_empty(call)) return end_operation();
-  make(guarded_result([&] { return comm_.begin_plan(call); }), fingerprint_.sequence);
+  make(guarded_result([&] { return operations_.bound().begin_plan(call); }), fingerprint_.sequence);
 }
 
-void Communicator::QueueTask::begin_together() {
-  comm_.busy_.store(true, std::memory_order_relaxed);
-  fingerprint_ = comm_.begin(*together_);
-  start(guarded_result([&] { return comm_.bind(*together_, fingerprint_, &memory_); }), fingerprint_.sequence);
+void QueueTask::begin_together() {
+  operations_.history().set_inside(true);
+  fingerprint_ = operations_.begin(*together_);
+  start(guarded_result([&] { return operations_.bound().bind(*together_, fingerprint_, &memory_); }),
+        fingerprint_.sequence);
 }
 
-void Communicator::QueueTask::begin_transfers() {
-  comm_.busy_.store(true, std::memory_order_relaxed);
+void QueueTask::begin_transfers() {
+  operations_.history().set_inside(true);
   moving_ = std::exchange(transfers_, {});
-  if (comm_.stalls_ != nullptr) comm_.stalls_->set_transfer(&moving_.front());
-  make(guarded_result([&]() -> Result<std::unique_ptr<Plans::Making>> {
-         std::vector<int> peers;
-         for (const Transfer& t : moving_) {
-           if (!comm_.plans_->is_connected(t.peer)) peers.push_back(t.peer);
-         }
-         std::sort(peers.begin(), peers.end());
-         peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-         return comm_.plans_->begin_links(std::move(peers));
-       }),
-       comm_.history_->sequence());
+  failures_.set_transfer(&moving_.front());
+  make(guarded_result(
+           [&]() -> Result<std::unique_ptr<Plans::Making>> { return operations_.bound().begin_links(moving_); }),
+       operations_.history().sequence());
 }
 
-void Communicator::QueueTask::make(Result<std::unique_ptr<Plans::Making>> making, std::uint32_t number) {
+void QueueTask::make(Result<std::unique_ptr<Plans::Making>> making, std::uint32_t number) {
   number_ = number;
   operation_ = nullptr;
   if (!making.is_ok()) return fail_operation(making.status());
@@ -209,10 +197,10 @@ void Communicator::QueueTask::make(Result<std::unique_ptr<Plans::Making>> making
   state_ = State::kMaking;
 }
 
-Progress Communicator::QueueTask::go_on_making() {
+Progress QueueTask::go_on_making() {
   auto state = guarded_result([&]() -> Result<MakingLinks::State> {
     if (!trouble_.is_ok()) return std::exchange(trouble_, {});
-    return comm_.plans_->advance(*making_);
+    return epoch_.plans().advance(*making_);
   });
   Status status = state.status();
   if (status.is_ok()) {
@@ -228,33 +216,26 @@ Progress Communicator::QueueTask::go_on_making() {
   return Progress::kMoved;
 }
 
-void Communicator::QueueTask::start_made() {
-  if (!moving_.empty()) {
-    start(guarded_result([&]() -> Result<const executor::Operation*> {
-            const executor::Operation* const again = comm_.transfers_->repeat(moving_);
-            if (again != nullptr) return again;
-            return comm_.transfers_->bind(moving_, *comm_.plans_);
-          }),
-          number_);
-    return;
-  }
+void QueueTask::start_made() {
   start(guarded_result([&]() -> Result<const executor::Operation*> {
-          const executor::Operation* const again = comm_.bind_again(*call_, fingerprint_);
-          return again != nullptr ? again : comm_.bind(*call_, fingerprint_);
+          BoundOperations& bound = operations_.bound();
+          if (!moving_.empty()) return bound.bind(moving_);
+          const executor::Operation* const again = bound.bind_again(*call_, fingerprint_);
+          return again != nullptr ? again : bound.bind(*call_, fingerprint_);
         }),
         number_);
 }
 
-void Communicator::QueueTask::start(Result<const executor::Operation*> operation, std::uint32_t number) {
+void QueueTask::start(Result<const executor::Operation*> operation, std::uint32_t number) {
   number_ = number;
   operation_ = operation.is_ok() ? *operation : nullptr;
   if (!operation.is_ok()) return go_on(operation.status());
   if (operation_ == nullptr) return end_operation();
   state_ = State::kMoving;
-  go_on(guarded_result([&] { return comm_.executor_->start(*operation_, number); }));
+  go_on(guarded_result([&] { return operations_.executor().start(*operation_, number); }));
 }
 
-void Communicator::QueueTask::go_on(Result<Progress> progress) {
+void QueueTask::go_on(Result<Progress> progress) {
   if (!progress.is_ok()) {
     fail_operation(progress.status());
   } else if (*progress == Progress::kDone) {
@@ -263,44 +244,41 @@ void Communicator::QueueTask::go_on(Result<Progress> progress) {
   }
 }
 
-void Communicator::QueueTask::end_operation() {
-  if (!moving_.empty() && comm_.stalls_ != nullptr) comm_.stalls_->set_transfer(nullptr);
+void QueueTask::end_operation() {
+  if (!moving_.empty()) failures_.set_transfer(nullptr);
   call_ = nullptr;
   together_.reset();
   moving_ = {};
-  comm_.busy_.store(false, std::memory_order_relaxed);
+  operations_.history().set_inside(false);
   state_ = State::kBegin;
 }
 
 // Then another thread may wait for the links, and add some.
-void Communicator::QueueTask::leave_set() {
-  if (armed_in_ != nullptr) comm_.waiter_->leave(*std::exchange(armed_in_, nullptr));
+void QueueTask::leave_set() {
+  if (armed_in_ != nullptr) epoch_.waiter().leave(*std::exchange(armed_in_, nullptr));
 }
 
-void Communicator::QueueTask::end_item() {
+void QueueTask::end_item() {
   // Nobody else hears of it.
-  if (item_.device != nullptr && !first_.is_ok() && !comm_.failure_->failed()) {
-    (void)comm_.fail(name_of(item_.device->batch()), first_.with_code(Code::kInternalError));
+  if (item_.device != nullptr && !first_.is_ok() && !failures_.failed()) {
+    (void)failures_.fail(name_of(item_.device->batch()), first_.with_code(Code::kInternalError));
   }
   const std::shared_ptr<Completion> completion = std::move(item_.completion);
   const std::unique_ptr<DeviceRun> device = std::move(item_.device);
   item_ = {};
   state_ = State::kNext;
   // Behind the last item the program runs its next call by itself.
-  if (comm_.pending_.load(std::memory_order_acquire) == 1) leave_set();
+  if (queue_.at_last()) leave_set();
   // Before the waiter is woken, so that it may.
-  comm_.pending_.fetch_sub(1, std::memory_order_acq_rel);
+  queue_.finish_item();
   completion->complete(std::move(first_));
   if (device != nullptr) device->end();
-  {
-    const MutexLock lock(comm_.mutex_);
-    comm_.queue_changed_.notify_all();  // who finalizes
-  }
-  comm_.tell_refusal();
+  queue_.look_again();  // who finalizes
+  failures_.tell_refusal([&] { return queue_.has_queued(); });
 }
 
 template <class Work>
-Status Communicator::QueueTask::leave_engine(Work work) {
+Status QueueTask::leave_engine(Work work) {
   back_.store(false, std::memory_order_relaxed);
   leave_set();
   state_ = State::kAway;
@@ -315,41 +293,44 @@ Status Communicator::QueueTask::leave_engine(Work work) {
   });
 }
 
-void Communicator::QueueTask::run_away() {
+void QueueTask::run_away() {
   Status none = leave_engine([this] { run_rest(); });
   if (none.is_ok()) return;
   operation_ = nullptr;
-  note(comm_.fail(calls_.size() != 1 ? "group" : name_of(calls_.front().collective), std::move(none)));
+  note(failures_.fail(calls_.size() != 1 ? "group" : name_of(calls_.front().collective), std::move(none)));
   state_ = State::kFailed;
 }
 
-void Communicator::QueueTask::fail_operation(Status status) {
+void QueueTask::fail_operation(Status status) {
   if (leave_engine([this, status] { find_cause(status); }).is_ok()) return;
   making_ = nullptr;
   if (operation_ != nullptr) executor::CpuExecutor::revoke(*operation_);
-  note(comm_.fail(describe_current(), std::move(status)));
+  note(failures_.fail(describe_current(), std::move(status)));
   state_ = State::kFailed;
 }
 
-void Communicator::QueueTask::run_rest() {
+void QueueTask::run_rest() {
   together_.reset();
   const InFloatMode of_caller(item_.float_mode);
-  note(comm_.execute(std::exchange(calls_, {}), std::exchange(transfers_, {})));
+  note(operations_.run(std::exchange(calls_, {}), std::exchange(transfers_, {})));
 }
 
-void Communicator::QueueTask::find_cause(Status status) {
+void QueueTask::find_cause(Status status) {
   status = guarded([&] {
     const bool made = making_ == nullptr || making_->links == nullptr;
-    return made ? comm_.waiter_->explain(status) : making_->links->explain(status);
+    return made ? epoch_.waiter().explain(status) : making_->links->explain(status);
   });
   making_ = nullptr;
   if (operation_ != nullptr) executor::CpuExecutor::reclaim(*operation_);
   if (!moving_.empty()) status = Transfers::explain(std::move(status));
   const std::string what = describe_current();
-  note(comm_.fail(what, guarded([&] { return comm_.await_root_cause(what, number_, std::move(status)); })));
+  note(failures_.fail(what, guarded([&] {
+                        return failures_.await_root_cause(what, number_, std::move(status),
+                                                          operations_.executor().unexplained());
+                      })));
 }
 
-std::string Communicator::QueueTask::describe_current() const noexcept {
+std::string QueueTask::describe_current() const noexcept {
   if (call_ != nullptr) return describe(*call_, fingerprint_);
   return together_ ? describe(together_->calls().front(), fingerprint_, true) : describe(moving_);
 }

@@ -11,21 +11,27 @@
 
 #include "base/service_thread.h"
 #include "communicator/coalesced.h"
-#include "communicator/communicator.h"
+#include "communicator/failures.h"
+#include "communicator/operations.h"
+#include "communicator/submission_queue.h"
+#include "epoch/epoch.h"
+#include "executor/engine.h"
 
 namespace tutti::internal {
 
 // Threads: the engine's, and the one that it starts, while that runs.
-class Communicator::QueueTask final : public executor::Task {
+class QueueTask final : public executor::Task {
  public:
-  // Both outlive it.
-  QueueTask(Communicator& comm, executor::Engine& engine) : comm_(comm), engine_(engine) {}
+  // All outlive it.
+  QueueTask(const Epoch& epoch, SubmissionQueue& queue, Operations& operations, Failures& failures,
+            executor::Engine& engine)
+      : epoch_(epoch), queue_(queue), operations_(operations), failures_(failures), engine_(engine) {}
 
   executor::Progress advance(std::int64_t now_ns) override;
   bool arm(const transport::EventSet& set) override;
   void disarm() override;
-  [[nodiscard]] int wakeup_fd() const override { return waits_for_peers() ? comm_.waiter_->wakeup_fd() : -1; }
-  [[nodiscard]] bool takes_turns() const override { return waits_for_peers() && comm_.waiter_->takes_turns(); }
+  [[nodiscard]] int wakeup_fd() const override { return waits_for_peers() ? epoch_.waiter().wakeup_fd() : -1; }
+  [[nodiscard]] bool takes_turns() const override { return waits_for_peers() && epoch_.waiter().takes_turns(); }
   bool release() override;
 
  private:
@@ -74,7 +80,10 @@ class Communicator::QueueTask final : public executor::Task {
   // Longer inputs are copied elsewhere.
   static constexpr std::size_t kMostCopiedBytes = std::size_t{1} << 20;
 
-  Communicator& comm_;
+  const Epoch& epoch_;
+  SubmissionQueue& queue_;
+  Operations& operations_;
+  Failures& failures_;
   executor::Engine& engine_;
   State state_ = State::kNext;
   Queued item_;

@@ -11,9 +11,9 @@
 #include <string>
 
 #include "base/status.h"
-#include "communicator/call_history.h"
-#include "communicator/membership.h"
 #include "control/control_tree.h"
+#include "epoch/call_history.h"
+#include "epoch/membership.h"
 #include "os/mutex.h"
 
 namespace tutti::internal {

@@ -1,10 +1,8 @@
-// How ranks split a communicator: what each of them asks for, which groups come of that, and how the new communicators
-// are numbered.
+// How ranks split a communicator: what each of them asks for, and which groups come of that.
 //
-// Threads: Family::next_id() any; the rest are values and pure functions.
+// Values and pure functions.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -66,29 +64,5 @@ struct SplitOutcome {
 
 // The ranks that name `color`, by their keys, and of equal keys by rank.
 std::vector<int> members_of(std::span<const SplitRequest> requests, std::int32_t color);
-
-// A communicator to be, as one of its ranks knows it.
-struct SplitGroup {
-  std::uint64_t id = 0;
-  std::vector<int> members;        // ranks of the communicator that is split, by rank of the new one
-  std::vector<std::string> texts;  // by rank of the new one: the settings of those that have given some; or none at all
-  Settings settings;               // this rank's
-};
-
-// What the communicators of one rank have in common that come from one by splits.
-class Family {
- public:
-  // `rank`: in the first of them.
-  explicit Family(int rank) : rank_(static_cast<std::uint64_t>(rank)) {}
-  // Drawn by no other rank of the job, nor a second time: a rank's numbers begin with its rank in the first
-  // communicator, which has 20 bits, and are counted behind it, in 44. The first communicator is 0.
-  std::uint64_t next_id() {
-    return rank_ << Listeners::kCountBits | (drawn_.fetch_add(1, std::memory_order_relaxed) + 1);
-  }
-
- private:
-  const std::uint64_t rank_;
-  std::atomic<std::uint64_t> drawn_{0};
-};
 
 }  // namespace tutti::internal

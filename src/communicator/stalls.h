@@ -10,11 +10,11 @@
 
 #include "base/failure.h"
 #include "base/stall.h"
-#include "communicator/call_history.h"
-#include "communicator/membership.h"
 #include "communicator/refusals.h"
 #include "communicator/transfers.h"
 #include "control/control_tree.h"
+#include "epoch/call_history.h"
+#include "epoch/membership.h"
 #include "os/clock.h"
 #include "os/mutex.h"
 

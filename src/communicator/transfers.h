@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "calls/transfer.h"
-#include "communicator/plans.h"
+#include "epoch/plans.h"
 #include "executor/operation.h"
 
 namespace tutti::internal {

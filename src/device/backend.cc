@@ -10,13 +10,6 @@
 
 namespace tutti::internal {
 
-Result<std::unique_ptr<DeviceBackend>> DeviceBackend::open(int ordinal, DeviceOwner& owner, const Ranks& ranks,
-                                                           const FailureState& failure, std::int64_t timeout_ms) {
-  auto opened = OpenDevice::open(ordinal);
-  if (!opened.is_ok()) return opened.status();
-  return std::unique_ptr<DeviceBackend>(new DeviceBackend(std::move(*opened), owner, ranks, failure, timeout_ms));
-}
-
 void DeviceBackend::join(const Secret& secret) {
   const PeerInfo& self = ranks_.peers[static_cast<std::size_t>(rank())];
   const auto here = std::count_if(ranks_.peers.begin(), ranks_.peers.end(),

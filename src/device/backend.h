@@ -50,16 +50,16 @@ class DeviceOwner {
 
 class DeviceBackend {
  public:
-  // `timeout_ms`: the communicator's. The rest outlives it. kUnhandledCudaError.
-  static Result<std::unique_ptr<DeviceBackend>> open(int ordinal, DeviceOwner& owner, const Ranks& ranks,
-                                                     const FailureState& failure, std::int64_t timeout_ms);
+  // `timeout_ms`: the communicator's. The rest outlives it.
+  DeviceBackend(std::unique_ptr<OpenDevice> open, DeviceOwner& owner, const Ranks& ranks, const FailureState& failure,
+                std::int64_t timeout_ms)
+      : owner_(owner), ranks_(ranks), failure_(failure), timeout_ms_(timeout_ms), open_(std::move(open)) {}
   DeviceBackend(const DeviceBackend&) = delete;
   DeviceBackend& operator=(const DeviceBackend&) = delete;
 
-  // Before the first call, of a communicator of several processes. Collective.
-  Status open_windows(const DirectWindows::AllGather& all_gather);
-  // Before the first call: with the communicator's other ranks of this process.
-  void join(const Secret& secret);
+  // Before the first call. Collective: the ranks of several processes share windows, those of one process meet on their
+  // devices. `secret`: the communicator's.
+  Status meet(const Secret& secret, const DirectWindows::AllGather& all_gather);
 
   [[nodiscard]] int ordinal() const { return open_->device().ordinal(); }
   // How a kernel does such calls: "direct", "direct by windows"; null: none does.
@@ -101,11 +101,9 @@ class DeviceBackend {
   static void submit_together(std::span<DeviceSubmission* const> all, bool direct);
 
  private:
-  DeviceBackend(std::unique_ptr<OpenDevice> open, DeviceOwner& owner, const Ranks& ranks, const FailureState& failure,
-                std::int64_t timeout_ms)
-      : owner_(owner), ranks_(ranks), failure_(failure), timeout_ms_(timeout_ms), open_(std::move(open)) {}
   [[nodiscard]] int rank() const { return ranks_.rank; }
   [[nodiscard]] int ranks() const { return ranks_.ranks(); }
+  void join(const Secret& secret);
   Status find_capture(std::span<void* const> streams, std::uint64_t* capture) const;
   // What is the communicator's fault is its failure, unless nothing runs yet.
   Status judge_queued(const Batch& batch, Status status, bool captures);

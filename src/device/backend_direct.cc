@@ -52,11 +52,13 @@ DirectCall DeviceBackend::kernels_call(const Call& call) const {
   return made;
 }
 
-Status DeviceBackend::open_windows(const DirectWindows::AllGather& all_gather) {
-  if (!DirectWindows::may_serve(ranks_.peers)) return {};
-  auto opened = DirectWindows::open(ranks_.peers, rank(), open_->device(), open_->kernels(), all_gather);
-  if (!opened.is_ok()) return opened.status();
-  windows_ = std::move(*opened);
+Status DeviceBackend::meet(const Secret& secret, const DirectWindows::AllGather& all_gather) {
+  if (DirectWindows::may_serve(ranks_.peers)) {
+    auto opened = DirectWindows::open(ranks_.peers, rank(), open_->device(), open_->kernels(), all_gather);
+    if (!opened.is_ok()) return opened.status();
+    windows_ = std::move(*opened);
+  }
+  join(secret);
   return {};
 }
 

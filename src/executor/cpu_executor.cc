@@ -244,7 +244,7 @@ Status CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
 }
 
 // After an error the caller may free what peers are still reading and writing: run() must not return before they have
-// ended their epochs. revoke() comes first on all links, and ends this rank's own epochs with it, so that ranks which
+// ended their accesses. revoke() comes first on all links, and ends this rank's own accesses with it, so that ranks which
 // have failed do not wait for each other.
 void CpuExecutor::revoke(const Operation& op) {
   for (transport::Link* link : op.plan->links) link->revoke();
@@ -255,7 +255,7 @@ bool CpuExecutor::reclaimed(const Operation& op) {
                      [](transport::Link* link) { return link->revoked(); });
 }
 
-// Peers end their epochs in a failed operation's buffers within microseconds; a peer that has been stopped does not.
+// Peers end their accesses in a failed operation's buffers within microseconds; a peer that has been stopped does not.
 void CpuExecutor::reclaim(const Operation& op) {
   revoke(op);
   for (LookAgain look; !reclaimed(op);) look.pause();

@@ -80,35 +80,42 @@ class TurnTaking {
 
 // How long a rank spins before it sleeps beside a program that does not yield. While its peer has a processor too, long
 // spins pay: both go on without a sleep. Where that program leaves the two one processor, each spin keeps the peer from
-// it: broadcast of 1 KiB took 13 to 38 us so. There a rank finds nothing soon after it has slept. So with each such
-// spin more of the next ones in vain are short. A peer that comes half a millisecond late each time looks the same:
-// then some waits sleep that need not.
+// it, and uses up the share of the processor that the two have: all-reduce of 8 bytes took 300 to 500 us so, and 5 to
+// 20 without. There a rank finds nothing soon after it has slept. So with each such spin in vain more of the next waits
+// sleep at once. Some of them spin for a short time, so that a peer that has a processor again is soon noticed. A peer
+// that comes half a millisecond late each time looks the same: then some waits sleep that need not.
 //
 // Threads: of the one that waits.
 class VainSpins {
  public:
   // Longer than a long spin and a few messages, shorter than the time slice for which a peer loses its processor.
   static constexpr std::int64_t kSoonNs = 1'000'000;
-  // Of the spins of 1 KiB messages so many short ones beside one long one take 40 % of the time: 0.5 us a message.
-  static constexpr int kMostShort = 15;
+  // Between two long spins, which take 300 us each: then they take about 1 us of each wait.
+  static constexpr int kMostBetween = 255;
+  // Of these one in so many is short, some 10 us.
+  static constexpr int kShortEvery = 16;
+  enum class Spin : std::uint8_t { kOnce, kShort, kLong };
 
-  [[nodiscard]] bool next_is_long() const { return short_ == 0; }
-  // Before each sleep to come, after a spin if there was one: nothing has come.
+  [[nodiscard]] Spin next() const {
+    if (left_ == 0) return Spin::kLong;
+    return left_ % kShortEvery == 0 ? Spin::kShort : Spin::kOnce;
+  }
+  // Before each sleep to come, after the spin: nothing has come.
   void note(std::int64_t now_ns) {
-    if (short_ > 0) {
-      --short_;
+    if (left_ > 0) {
+      --left_;
       return;
     }
-    shorts_ = now_ns - woke_ns_ > kSoonNs ? 0 : std::min(2 * shorts_ + 1, kMostShort);
-    short_ = shorts_;
+    between_ = now_ns - woke_ns_ > kSoonNs ? 0 : std::min(2 * between_ + 1, kMostBetween);
+    left_ = between_;
   }
   // After it.
   void woke(std::int64_t now_ns) { woke_ns_ = now_ns; }
 
  private:
   std::int64_t woke_ns_ = 0;
-  int shorts_ = 0;  // follow a long spin in vain
-  int short_ = 0;   // of these are left
+  int between_ = 0;  // waits that follow a long spin in vain, before the next one
+  int left_ = 0;     // of these
 };
 
 // Which waits of a thread are to sleep where others yield: beside a program that does not yield, each yield that is
@@ -118,8 +125,12 @@ class VainSpins {
 // Threads: of the one that waits.
 class YieldTrials {
  public:
+  // A wait that sleeps takes some 5 us: a trial then costs as much as a tenth of them.
+  static constexpr int kMost = 64 * TurnTaking::kSleepsPerSlice;
+  // Whether the next wait is to sleep.
+  [[nodiscard]] bool pending() const { return left_ > 0; }
   // Of each wait that might yield.
-  [[nodiscard]] bool sleeps() {
+  bool sleeps() {
     if (left_ == 0) return false;
     --left_;
     return true;
@@ -135,8 +146,6 @@ class YieldTrials {
   }
 
  private:
-  static constexpr int kMost = 8 * TurnTaking::kSleepsPerSlice;
-
   int left_ = 0;
   int next_ = TurnTaking::kSleepsPerSlice;
 };

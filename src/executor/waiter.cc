@@ -112,21 +112,21 @@ Status Waiter::idle_slowly() {
   const std::uint32_t yields = idle_count_ - spins_;
   // Before this look, so that the operation has seen it.
   const bool waited_long = yields > kLongYields + 1;
-  if (sleeps_ > 0 && !waited_long) {
+  if (trials_.pending() && !waited_long) {
     // A rank that runs in order goes on by lanes before anybody sleeps: the peer may wait for what it does not look at.
     const std::int64_t now = now_ns();
     if (yields <= kYieldsBeforeLook) begin_looking(now);
-    --sleeps_;
+    trials_.sleeps();
     vain_spins_.note(now);
     spin(spins_ > 0);
     idle_count_ = spins_ + kLooking - 1;
     return {};
   }
-  if (yields % kYieldsPerLook == kYieldsBeforeLook || sleeps_ > 0) {
+  if (yields % kYieldsPerLook == kYieldsBeforeLook || trials_.pending()) {
     const std::int64_t now = now_ns();
     if (yields == kYieldsBeforeLook) begin_looking(now);
     if (Status s = look_for_trouble(now); !s.is_ok()) return explain(std::move(s));
-    if (sleeps_ > 0 || now - yielding_since_ns_ > kYieldNs) {
+    if (trials_.pending() || now - yielding_since_ns_ > kYieldNs) {
       // As above: few yields may have taken that long.
       if (!waited_long) {
         idle_count_ = spins_ + kLooking - 1;
@@ -203,17 +203,17 @@ void Waiter::yield() {
   if (took_ns > (oversubscribed_ ? kOversubscribedTurnNs : TurnTaking::kTurnNs)) [[unlikely]] {
     // Beside such a program an even share of ranks is none of the processor: the scheduler knows better.
     went_back_ns_ = end_ns + kAwayNs;
-    if (!oversubscribed_ || step_bytes_ <= kShortTurnBytes) sleep_next();
+    if (!oversubscribed_ || step_bytes_ <= kShortTurnBytes) {
+      trials_.note(took_ns);
+      spin(spins_ > 0);
+    }
+  } else {
+    trials_.note(0);
   }
   if (oversubscribed_) return;
   const TurnTaking::Advice advice = turn_taking_.note(took_ns, end_ns);
   if (advice == TurnTaking::Advice::kLeaveProcessor) (void)affinity_.leave_processor();
   if (turn_taking_.taking_turns() != takes_turns()) spin(!turn_taking_.taking_turns());
-}
-
-void Waiter::sleep_next() {
-  sleeps_ = TurnTaking::kSleepsPerSlice;
-  spin(spins_ > 0);
 }
 
 std::int64_t Waiter::processor_switches() {
@@ -225,8 +225,8 @@ std::int64_t Waiter::processor_switches() {
 // The wait at work counts its yields as before.
 void Waiter::spin(bool spins) {
   const std::uint32_t yields = idle_count_ - spins_;
-  spins_ = !spins ? 0 : sleeps_ > 0 && vain_spins_.next_is_long() ? kSpinsBesideOthers : kSpins;
-  stall_ = spins ? kHotSpins : 0;
+  spins_ = !spins ? 0 : trials_.pending() ? kSpinsBesideOthers[static_cast<std::size_t>(vain_spins_.next())] : kSpins;
+  stall_ = std::min(spins_, kHotSpins);
   idle_count_ = spins_ + yields;
 }
 
@@ -282,7 +282,7 @@ void Waiter::sleep(std::int64_t now) {
   // Something has come meanwhile: a yield would give a time slice away for nothing. But if that was of no use to this
   // rank, or a transport is never quiet, others are let pass. A new set reports what the links are ready for already:
   // another thread that ran now might replace that set before it has served.
-  if (!quiet && !place.is_new() && (sleeps_ == 0 || disturbed_)) ::sched_yield();
+  if (!quiet && !place.is_new() && (!trials_.pending() || disturbed_)) ::sched_yield();
   disturbed_ = !quiet && !place.is_new();
   // Look at once for trouble and sleep again if nothing has come.
   idle_count_ = spins_ + kLooking - 1;

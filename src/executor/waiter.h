@@ -11,6 +11,8 @@
 // Threads: used by the one thread that runs operations. FailureState may be written by others.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -120,7 +122,7 @@ class Waiter : private StallWatch::Awaited {
   [[nodiscard]] int wakeup_fd() const { return wakeup_fd_.fd(); }
 
   // How often a rank looks for a message before it calls anything: at least once.
-  [[nodiscard]] std::uint32_t hot_looks() const { return spins_ == 0 ? 1 : kHotSpins; }
+  [[nodiscard]] std::uint32_t hot_looks() const { return std::clamp(spins_, 1U, kHotSpins); }
   // Looks that the processor makes ahead of time are thrown away, with all behind them, when the peer writes.
   static void between_looks() { wait_for_loads(); }
   // Whether it yields from the start.
@@ -134,11 +136,11 @@ class Waiter : private StallWatch::Awaited {
   // The first looks cost nothing but themselves: a pause takes longer than a cache miss.
   static constexpr std::uint32_t kHotSpins = 256;
   static constexpr std::uint32_t kSpins = 500;
-  // Before a sleep beside a program that does not yield: some 300 us of one lane. A peer that has just been woken has
-  // come by then, and two ranks that both run again go on by spinning. With kSpins each woke the other for every
-  // message: all-reduce of 1 KiB beside two busy loops took 80 us in some runs, 0.24 to 0.5 so. After some in vain see
-  // VainSpins.
-  static constexpr std::uint32_t kSpinsBesideOthers = 4000;
+  // Before a sleep beside a program that does not yield, by VainSpins::Spin. The longest is some 300 us of one lane. A
+  // peer that has just been woken has come by then, and two ranks that both run again go on by spinning. With kSpins
+  // each woke the other for every message: all-reduce of 1 KiB beside two busy loops took 80 us in some runs, 0.24 to
+  // 0.5 so.
+  static constexpr std::array<std::uint32_t, 3> kSpinsBesideOthers{1, kSpins, 4000};
   static constexpr std::uint32_t kLongYields = 64;
   static constexpr std::int64_t kMs = 1'000'000;
   static constexpr std::int64_t kYieldNs = 2 * kMs;
@@ -153,7 +155,6 @@ class Waiter : private StallWatch::Awaited {
   void yield();
   void go_back();
   void spin(bool spins);
-  void sleep_next();
   // How often the calling thread has lost or given its processor.
   static std::int64_t processor_switches();
   Status look_for_trouble(std::int64_t now);
@@ -189,9 +190,9 @@ class Waiter : private StallWatch::Awaited {
   std::int64_t departed_since_ns_ = 0;
   std::int64_t next_look_ns_ = 0;  // of look()
   bool overdue_ = false;           // the deadline has passed, and that has not been explained
-  int sleeps_ = 0;                 // waits that are to sleep where they would yield
   bool disturbed_ = false;         // the last sleep of the wait did not come about
   std::int64_t went_back_ns_ = 0;
+  YieldTrials trials_;  // pending: waits are to sleep where they would yield
   VainSpins vain_spins_;
   TurnTaking turn_taking_{&processor_switches};
 };

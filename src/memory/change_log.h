@@ -21,8 +21,8 @@ class ChangeLog {
 
   // The writer, around taking reports from the kernel and adding them: in between, a call that changes memory may
   // have returned although its change is not yet here.
-  void begin_taking() { epoch_.fetch_add(1, std::memory_order_seq_cst); }
-  void end_taking() { epoch_.fetch_add(1, std::memory_order_seq_cst); }
+  void begin_taking() { takings_.fetch_add(1, std::memory_order_seq_cst); }
+  void end_taking() { takings_.fetch_add(1, std::memory_order_seq_cst); }
   void add(MemoryMonitor::Range range) {
     const std::uint64_t at = count_.load(std::memory_order_relaxed);
     Slot& slot = slots_[at % kRanges];
@@ -35,7 +35,7 @@ class ChangeLog {
   // Changes ever added.
   [[nodiscard]] std::uint64_t count() const { return count_.load(std::memory_order_acquire); }
   // Odd while reports are being taken.
-  [[nodiscard]] std::uint64_t epoch() const { return epoch_.load(std::memory_order_seq_cst); }
+  [[nodiscard]] std::uint64_t takings() const { return takings_.load(std::memory_order_seq_cst); }
 
   // Copies the changes number *seen and up, and moves *seen behind them. False if some are forgotten; nothing is then
   // copied. Any thread.
@@ -62,7 +62,7 @@ class ChangeLog {
     std::atomic<const std::byte*> end{nullptr};
   };
   std::atomic<std::uint64_t> count_{0};
-  std::atomic<std::uint64_t> epoch_{0};
+  std::atomic<std::uint64_t> takings_{0};
   std::array<Slot, kRanges> slots_;
 };
 

@@ -205,9 +205,9 @@ bool Watch::nothing_shared(Range range) {
 bool Watch::changes(std::uint64_t* seen, std::vector<Range>* changed) {
   // In a forked child the writer may have gone in the middle of it.
   if (over_.load(std::memory_order_acquire)) return true;
-  // A thread that has returned from its change sees at least the epoch in which its report was taken.
-  const std::uint64_t epoch = log_.epoch();
-  while (epoch % 2 != 0 && log_.epoch() == epoch) ::sched_yield();
+  // A thread that has returned from its change sees at least the taking in which its report was taken.
+  const std::uint64_t takings = log_.takings();
+  while (takings % 2 != 0 && log_.takings() == takings) ::sched_yield();
   ChangeLog::Copy copy;
   std::size_t copied = 0;
   const bool all = log_.copy_since(seen, &copy, &copied);
@@ -221,23 +221,23 @@ bool Watch::changes(std::uint64_t* seen, std::vector<Range>* changed) {
 bool Watch::in_flight() {
   uffdio_writeprotect nothing{};
   const bool refused = ::ioctl(reports_.get(), UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
-  // The kernel reads its count without an order: the epoch is not to be read before it.
+  // The kernel reads its count without an order: the number of takings is not to be read before it.
   std::atomic_thread_fence(std::memory_order_acquire);
   return refused;
 }
 
 bool Watch::drain() {
   if (over_.load(std::memory_order_acquire)) return false;
-  std::uint64_t epoch = 0;
-  if (!in_flight() && (epoch = log_.epoch()) % 2 == 0) return true;
+  std::uint64_t takings = 0;
+  if (!in_flight() && (takings = log_.takings()) % 2 == 0) return true;
   const Deadline deadline = Deadline::after_ms(kDrainMs);
   while (in_flight()) {
     if (deadline.passed()) return false;
     ::sched_yield();
   }
-  // All reports are taken; those of this epoch may not be in the log yet.
-  epoch = log_.epoch();
-  while (epoch % 2 != 0 && log_.epoch() == epoch) {
+  // All reports are taken; those of this taking may not be in the log yet.
+  takings = log_.takings();
+  while (takings % 2 != 0 && log_.takings() == takings) {
     if (deadline.passed()) return false;
     ::sched_yield();
   }

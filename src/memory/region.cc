@@ -87,17 +87,17 @@ Status RegionRegistry::free(void* address) {
 }
 
 void RegionRegistry::prepare() {
-  Table& table = tables_[(epoch_.load(std::memory_order_relaxed) + 1) % 2];
+  Table& table = tables_[(version_.load(std::memory_order_relaxed) + 1) % 2];
   const std::size_t needed = regions_.size() + 1;
   if (!table.storage.empty() && table.storage.back().size() >= needed) return;
   table.storage.emplace_back(std::max(kEntries, 2 * needed));
 }
 
 void RegionRegistry::publish() {
-  const std::uint64_t next = epoch_.load(std::memory_order_relaxed) + 1;
+  const std::uint64_t next = version_.load(std::memory_order_relaxed) + 1;
   // After a free() it has room: what it held last is at most one region away from what regions_ was before.
   Table& table = tables_[next % 2];
-  // A thread that reads what follows sees that epoch_ has gone on since it began.
+  // A thread that reads what follows sees that version_ has gone on since it began.
   std::atomic_thread_fence(std::memory_order_release);
   std::size_t shared = 0;
   if (!table.storage.empty()) {
@@ -114,7 +114,7 @@ void RegionRegistry::publish() {
     }
   }
   table.count.store(shared, std::memory_order_release);
-  epoch_.store(next, std::memory_order_release);
+  version_.store(next, std::memory_order_release);
 }
 
 RegionRegistry::Location RegionRegistry::search(const Table& table, const std::byte* address, std::size_t bytes) {
@@ -141,10 +141,10 @@ RegionRegistry::Location RegionRegistry::search(const Table& table, const std::b
 
 RegionRegistry::Location RegionRegistry::find(const void* address, std::size_t bytes) const {
   for (;;) {
-    const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
-    const Location location = search(tables_[epoch % 2], static_cast<const std::byte*>(address), bytes);
+    const std::uint64_t version = version_.load(std::memory_order_acquire);
+    const Location location = search(tables_[version % 2], static_cast<const std::byte*>(address), bytes);
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (epoch_.load(std::memory_order_relaxed) == epoch) [[likely]]
+    if (version_.load(std::memory_order_relaxed) == version) [[likely]]
       return location;
   }
 }

@@ -57,7 +57,7 @@ class RegionRegistry final : public ForkAware {
     UniqueFd fd;  // invalid: ordinary memory
   };
   // What find() searches. There are two, used in turn: a change is written to the one that is out of use, and then
-  // epoch_ goes on, whose lowest bit says which is in use. A thread that has searched one looks whether epoch_ is as
+  // version_ goes on, whose lowest bit says which is in use. A thread that has searched one looks whether version_ is as
   // before: then nobody has begun to write to it meanwhile. Nobody waits for a thread that changes something.
   struct Entry {
     std::atomic<const std::byte*> base;
@@ -80,7 +80,7 @@ class RegionRegistry final : public ForkAware {
   mutable Mutex mutex_;                                                  // find() takes none
   std::map<const std::byte*, Region> regions_ TUTTI_GUARDED_BY(mutex_);  // by first address
   std::array<Table, 2> tables_;
-  std::atomic<std::uint64_t> epoch_{0};
+  std::atomic<std::uint64_t> version_{0};
   std::atomic<std::uint64_t> generation_{0};
   std::uint64_t next_id_ TUTTI_GUARDED_BY(mutex_) = 1;
 };

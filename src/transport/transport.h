@@ -227,8 +227,8 @@ class Link {
 
   // Memory that is sent by zero copy or advertised belongs to the operation. Where the peer itself touches it, and not
   // a device, it does so only between peek() and consume(), and between reserve_remote() and commit(): the lanes open
-  // and close these epochs, and nobody else has to. After a failed operation, before its buffers go back to the caller,
-  // revoke() withdraws what this rank has sent by zero copy and advertised, and ends this rank's own epochs in memory
+  // and close these accesses, and nobody else has to. After a failed operation, before its buffers go back to the caller,
+  // revoke() withdraws what this rank has sent by zero copy and advertised, and ends this rank's own accesses in memory
   // of the peer; the link is of no more use. It does not wait: until revoked() the peer may still be touching the
   // memory. A thread of this process does so as long as it takes; for a process, which has the memory mapped itself,
   // revoked() is true in the end even if that process has been stopped, and its consume() then says that what it has

@@ -1,7 +1,7 @@
 #include "transport/registry.h"
 
 #include "catch_compat.h"
-#include "communicator/membership.h"
+#include "epoch/membership.h"
 #include "transport/adapter.h"
 
 namespace tutti::internal {

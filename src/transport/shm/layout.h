@@ -126,7 +126,7 @@ struct alignas(2 * kCacheLine) SideMemory {
   } end;
   // Often.
   Line consumed;  // messages of the lane that this side receives which it is done with
-  Line in_epoch;  // this side is inside an epoch, that is, may touch memory of the other
+  Line in_access;  // this side is inside an access, that is, may touch memory of the other
   HeaderLine lines[kFirstLines];
 };
 static_assert(sizeof(SideMemory) == 768);

@@ -12,8 +12,8 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-// How long a rank whose operation has failed waits for a process that is inside an epoch, that is, may touch its
-// memory. Epochs are short; only a process that has been stopped takes longer.
+// How long a rank whose operation has failed waits for a process that is inside an access, that is, may touch its
+// memory. Accesses are short; only a process that has been stopped takes longer.
 constexpr std::int64_t kPatienceMs = 1000;
 
 class ShmLink final : public PlainLink {
@@ -30,14 +30,14 @@ class ShmLink final : public PlainLink {
     }
   }
 
-  ~ShmLink() override { state_.end_epochs(); }
+  ~ShmLink() override { state_.end_accesses(); }
 
   SendLane& send() override { return send_; }
   RecvLane& recv() override { return recv_; }
 
   // A rank that sleeps uses no view and no reservation.
   bool arm() override {
-    state_.end_epochs();
+    state_.end_accesses();
     state_.own->sleeping.value.store(1, std::memory_order_seq_cst);
     const bool sent = send_.activity();
     const bool received = recv_.activity();
@@ -58,15 +58,15 @@ class ShmLink final : public PlainLink {
   }
   void revoke() noexcept override {
     state_.lose();
-    state_.end_epochs();
+    state_.end_accesses();
     state_.own->end.revoked.store(1, std::memory_order_seq_cst);
-    // Before what the caller then writes to the memory: see LinkState::end_epoch().
+    // Before what the caller then writes to the memory: see LinkState::end_access().
     std::atomic_thread_fence(std::memory_order_seq_cst);
     EventFd::ring(state_.lines.peer_wakeup_fd);
     patience_ = Deadline::after_ms(kPatienceMs);
   }
   [[nodiscard]] bool revoked() noexcept override {
-    if (state_.theirs->in_epoch.value.load(std::memory_order_seq_cst) == 0) return true;
+    if (state_.theirs->in_access.value.load(std::memory_order_seq_cst) == 0) return true;
     if (state_.pair != nullptr && EndWatch::hung_up(state_.pair->socket())) return true;
     return !state_.same_process && patience_.passed();
   }

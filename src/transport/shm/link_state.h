@@ -32,7 +32,7 @@ inline LaneTraits shm_traits() {
 }
 
 // What a side may be doing with its peer's memory: bits.
-enum class Epoch : std::uint32_t { kReading = 1, kWriting = 2 };
+enum class Access : std::uint32_t { kReading = 1, kWriting = 2 };
 
 // Of both lanes, which begin with message `first`, counted from 0.
 inline Lines first_lines(const LinkMemory& memory, int peer_wakeup_fd, std::uint32_t first = 0) {
@@ -66,7 +66,7 @@ struct LinkState {
   LinkRegions regions;                 // of the pair: what this side reads of the peer's
   LinkRegions put_regions;             // the same: where it writes, which may be at the same time
   std::uint32_t consumed_seen = 0;     // messages that the peer has consumed, as last read from its counter
-  std::uint32_t epochs = 0;            // of Epoch, those that are open
+  std::uint32_t accesses = 0;            // of Access, those that are open
   bool lost = false;                   // the peer has revoked its memory, or this side its own: no more is read
   std::int64_t lost_ns = 0;            // when that was first seen; 0: not yet
   std::int64_t closed_ns = 0;          // when the peer was first seen to have ended the link; 0: not yet
@@ -75,47 +75,47 @@ struct LinkState {
   CrossMemory* cross_memory = nullptr;  // null: neither side reads the other's memory
   bool always_reads = false;            // see LinkOptions
 
-  // The epoch protocol. Memory of the peer is touched only while an epoch is open, and the peer, which revokes
+  // The access protocol. Memory of the peer is touched only while an access is open, and the peer, which revokes
   // it by setting `revoked`, has it back when it sees that none is. Sequentially consistent: either this side
-  // sees that it must not, or the peer sees that it does. An epoch lasts from peek() or reserve_remote() to
+  // sees that it must not, or the peer sees that it does. An access lasts from peek() or reserve_remote() to
   // consume() or commit(), also while its lane waits for a slot in between, and to arm() at the most. What ends
-  // an epoch leaves the other lane's open: its view or reservation may be in use, of the same step even.
+  // an access leaves the other lane's open: its view or reservation may be in use, of the same step even.
   //
-  // False if the peer has revoked its memory. Asked again of an epoch that is open: whether it may go on.
-  [[nodiscard]] bool begin_epoch(Epoch kind) {
+  // False if the peer has revoked its memory. Asked again of an access that is open: whether it may go on.
+  [[nodiscard]] bool begin_access(Access kind) {
     if (!lost) [[likely]] {
-      if (epochs == 0) own->in_epoch.value.store(1, std::memory_order_seq_cst);
-      epochs |= static_cast<std::uint32_t>(kind);
+      if (accesses == 0) own->in_access.value.store(1, std::memory_order_seq_cst);
+      accesses |= static_cast<std::uint32_t>(kind);
       if (theirs->end.revoked.load(std::memory_order_seq_cst) == 0) [[likely]]
         return true;
       lose();
     }
-    close_epoch(kind);
+    close_access(kind);
     return false;
   }
   // False if the peer revoked its memory before all of it was done: what was read may be anything.
-  [[nodiscard]] bool end_epoch(Epoch kind) {
-    debug_check(in_epoch_for(kind), "memory of the peer was touched outside an epoch");
+  [[nodiscard]] bool end_access(Access kind) {
+    debug_check(is_open(kind), "memory of the peer was touched outside an access");
     // What was read was read before this is looked at.
     std::atomic_thread_fence(std::memory_order_acquire);
     const bool kept = theirs->end.revoked.load(std::memory_order_relaxed) == 0;
     if (!kept) [[unlikely]]
       lose();
-    close_epoch(kind);
+    close_access(kind);
     return kept;
   }
   // Views and reservations end unused.
-  void end_epochs() {
-    close_epoch(Epoch::kReading);
-    close_epoch(Epoch::kWriting);
+  void end_accesses() {
+    close_access(Access::kReading);
+    close_access(Access::kWriting);
   }
-  void close_epoch(Epoch kind) {
-    if (!in_epoch_for(kind)) return;
-    epochs &= ~static_cast<std::uint32_t>(kind);
-    if (epochs == 0) own->in_epoch.value.store(0, std::memory_order_release);
+  void close_access(Access kind) {
+    if (!is_open(kind)) return;
+    accesses &= ~static_cast<std::uint32_t>(kind);
+    if (accesses == 0) own->in_access.value.store(0, std::memory_order_release);
   }
-  [[nodiscard]] bool in_epoch_for(Epoch kind) const { return (epochs & static_cast<std::uint32_t>(kind)) != 0; }
-  // For good: no epoch begins any more.
+  [[nodiscard]] bool is_open(Access kind) const { return (accesses & static_cast<std::uint32_t>(kind)) != 0; }
+  // For good: no access begins any more.
   void lose() {
     lost = true;
     if (lost_ns == 0) lost_ns = now_ns();

@@ -59,7 +59,7 @@ RecvLane::View ShmRecvLane::peek(std::size_t /*want*/) {
 
 bool ShmRecvLane::consume(std::size_t n) {
   if (n == 0) return true;
-  if (in_peer_memory_ && mapped_ && !link_->end_epoch(Epoch::kReading)) return false;
+  if (in_peer_memory_ && mapped_ && !link_->end_access(Access::kReading)) return false;
   pass(n);
   return true;
 }
@@ -75,7 +75,7 @@ inline void ShmRecvLane::pass(std::size_t n) {
 
 RecvLane::View ShmRecvLane::peek_in_peer(const HeaderLine& h) {
   if (mapped_) {
-    if (!link_->begin_epoch(Epoch::kReading)) return {};
+    if (!link_->begin_access(Access::kReading)) return {};
     return {data_ + offset_, lines_->open_bytes - offset_, h.fingerprint};
   }
   const std::size_t left = lines_->open_bytes - offset_;
@@ -107,9 +107,9 @@ std::size_t ShmRecvLane::pull(std::byte* destination, std::size_t n, Fingerprint
 }
 
 bool ShmRecvLane::read_peer(std::byte* target, std::size_t n, Failing failing) {
-  if (!link_->begin_epoch(Epoch::kReading)) return false;
+  if (!link_->begin_access(Access::kReading)) return false;
   const int error = link_->cross_memory->read(target, peer_address_ + offset_, n);
-  if (!link_->end_epoch(Epoch::kReading)) return false;
+  if (!link_->end_access(Access::kReading)) return false;
   if (error == 0) return true;
   // Another process may have the peer's pid by now, and nothing at that address.
   if (error == ESRCH || link_->peer_end.hung_up_now()) {

@@ -44,7 +44,7 @@ class ShmRecvLane final : public RecvLane {
   [[gnu::noinline]] View peek_in_peer(const HeaderLine& h);
   // Whether there is another way if this one fails.
   enum class Failing : std::uint8_t { kFirst, kLast };
-  // Within an epoch. False if that is void, or could not be done.
+  // Within an access. False if that is void, or could not be done.
   bool read_peer(std::byte* target, std::size_t n, Failing failing);
   // Has consumed n bytes.
   void pass(std::size_t n);

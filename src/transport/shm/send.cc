@@ -108,13 +108,13 @@ std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
 
 void ShmSendLane::commit(const Fingerprint& fingerprint, std::size_t n) {
   // A peer that has revoked its memory reads no message either.
-  if (reserved_ == Payload::kDirectPut && !link_->end_epoch(Epoch::kWriting)) return;
+  if (reserved_ == Payload::kDirectPut && !link_->end_access(Access::kWriting)) return;
   publish(fingerprint, n, reserved_);
 }
 
 std::span<std::byte> ShmSendLane::reserve_remote(std::size_t n) {
   if (!has_room(zcopies_ahead_) && !extend()) return {};
-  if (!find_advertisement() || !link_->begin_epoch(Epoch::kWriting)) return {};
+  if (!find_advertisement() || !link_->begin_access(Access::kWriting)) return {};
   reserved_ = Payload::kDirectPut;
   const std::uint64_t used = taken_ - advertisement_.position;
   return {advertised_ + used, std::min<std::size_t>(n, advertisement_.bytes - used)};

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "plans_fixture.h"
+#include "unit/epoch/plans_fixture.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::test;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "catch_compat.h"
+#include "epoch/family.h"
 
 namespace tutti::internal {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "catch_compat.h"
-#include "communicator/call_history.h"
+#include "epoch/call_history.h"
 #include "join/in_process.h"
 #include "transport/connections/listeners.h"
 

@@ -76,37 +76,52 @@ TEST_CASE("the more trials to yield cost a time slice, the longer none is made")
     before = now;
   }
   for (int i = 0; i < 20; ++i) trials.note(kTimeSlice);
-  CHECK(sleeps_of(&trials) <= 10 * TurnTaking::kSleepsPerSlice);
-  for (int i = 0; i < 4; ++i) trials.note(kAlone);
+  CHECK(trials.pending());
+  CHECK(sleeps_of(&trials) == YieldTrials::kMost);
+  CHECK_FALSE(trials.pending());
+  for (int i = 0; i < 8; ++i) trials.note(kAlone);
   trials.note(kTimeSlice);
   CHECK(sleeps_of(&trials) == TurnTaking::kSleepsPerSlice);
 }
 
-// Vain spins until the next one that is long, when each comes so long after the sleep before.
-int short_spins_of(VainSpins* spins, std::int64_t* now, std::int64_t after_ns) {
+struct Between {
+  int waits = 0;
+  int shorts = 0;  // of these spin for a short time
+};
+
+// A long spin in vain, and the waits up to the next one, when each comes so long after the sleep before.
+Between between_long_spins(VainSpins* spins, std::int64_t* now, std::int64_t after_ns) {
   spins->woke(*now);
   *now += after_ns;
   spins->note(*now);
-  int n = 0;
-  for (; !spins->next_is_long(); ++n) spins->note(*now += after_ns);
-  return n;
+  Between between;
+  for (; spins->next() != VainSpins::Spin::kLong; ++between.waits) {
+    if (spins->next() == VainSpins::Spin::kShort) ++between.shorts;
+    spins->note(*now += after_ns);
+  }
+  return between;
 }
 
-TEST_CASE("the more long spins soon after a sleep are in vain, the more of the next are short") {
+TEST_CASE("the more long spins soon after a sleep are in vain, the more of the next waits sleep at once") {
   VainSpins spins;
   std::int64_t now = 10'000'000'000;
-  CHECK(spins.next_is_long());
+  CHECK(spins.next() == VainSpins::Spin::kLong);
   // A peer that has lost its processor for a time slice now and then: no reason to spin for less.
-  for (int i = 0; i < 5; ++i) CHECK(short_spins_of(&spins, &now, kTimeSlice) == 0);
+  for (int i = 0; i < 5; ++i) CHECK(between_long_spins(&spins, &now, kTimeSlice).waits == 0);
   int before = 0;
-  for (int i = 0; i < 4; ++i) {
-    const int shorts = short_spins_of(&spins, &now, kTurn);
-    CHECK(shorts > before);
-    before = shorts;
+  for (int i = 0; i < 8; ++i) {
+    const int waits = between_long_spins(&spins, &now, kTurn).waits;
+    CHECK(waits > before);
+    before = waits;
   }
-  for (int i = 0; i < 20; ++i) CHECK(short_spins_of(&spins, &now, kTurn) <= VainSpins::kMostShort);
-  CHECK(short_spins_of(&spins, &now, kTimeSlice) == 0);
-  CHECK(short_spins_of(&spins, &now, kTurn) == 1);
+  for (int i = 0; i < 20; ++i) {
+    const Between between = between_long_spins(&spins, &now, kTurn);
+    CHECK(between.waits == VainSpins::kMostBetween);
+    // A peer that has a processor again is noticed soon.
+    CHECK(between.shorts == VainSpins::kMostBetween / VainSpins::kShortEvery);
+  }
+  CHECK(between_long_spins(&spins, &now, kTimeSlice).waits == 0);
+  CHECK(between_long_spins(&spins, &now, kTurn).waits == 1);
 }
 
 TEST_CASE("nothing is given to a program that does not yield") {

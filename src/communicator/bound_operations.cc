@@ -1,0 +1,192 @@
+#include "communicator/bound_operations.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "executor/cpu_executor.h"
+
+namespace tutti::internal {
+namespace {
+
+Demand demand_of(const Call& call) {
+  if (call.op == ReduceOp::kSplit) return Demand::kFewPeers;
+  return order_of(call) == schedule::Order::kRanks ? Demand::kRankOrder : Demand::kNone;
+}
+
+// What is run of a call in which ranks only meet.
+const Call& meeting() {
+  static const Call barrier{.collective = Collective::kBarrier, .count = 1};
+  return barrier;
+}
+
+}  // namespace
+
+BoundOperations::BoundOperations(const Epoch& epoch, CallHistory& history, bool on_device)
+    : epoch_(epoch), history_(history), on_device_(on_device), transfers_(epoch.rank(), epoch.ranks()) {}
+
+Result<const executor::Operation*> BoundOperations::bind(const Call& call, const transport::Fingerprint& fingerprint) {
+  if (call.varying != nullptr) return bind_varying(call, fingerprint);
+  Call bound = call.only_meets ? meeting() : call;
+  const std::size_t bytes = vector_bytes(bound);
+  if (!has_data(bound.collective)) {
+    // One byte of all-reduce: nobody has the result before everybody has contributed.
+    bound.send = bound.recv = &barrier_token_;
+  } else if (bytes == 0) {
+    return nullptr;
+  }
+  auto plan = plan_for(bound, bytes, fingerprint);
+  if (!plan.is_ok()) [[unlikely]]
+    return plan.status();
+  if (Status s = prepare_scratch(&bound, scratch_bytes(bound, **plan), bytes); !s.is_ok()) [[unlikely]]
+    return s;
+  bound_ = bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
+  const bool keeps = bytes < kLookUpBytes && !epoch_.membership().strict && !executor::is_check(fingerprint) &&
+                     !needs_copy(call) && call.custom == nullptr && call.type != DataType::kOpaque && !call.only_meets;
+  return keeps ? &last_bound_.keep(call, fingerprint, bound_) : &bound_;
+}
+
+void BoundOperations::keep_empty(const Call& call, const transport::Fingerprint& fingerprint) noexcept {
+  // Others have a number of the program's for what their name does not say.
+  if (call.custom != nullptr || call.type == DataType::kOpaque || call.whole_count != 0) return;
+  try {
+    last_bound_.keep_empty(call, fingerprint);
+  } catch (...) {
+    // Without memory for it the call is a new one each time.
+  }
+}
+
+LastBound::Place* BoundOperations::find(const CallName& name, DataType type, ReduceOp op) noexcept {
+  if (on_device_) return nullptr;  // what is bound has buffers of the host
+  LastBound::Place* const place =
+      last_bound_.find(executor::call_word(name.collective, type, op), name.root, name.count);
+  if (place == nullptr || (!place->resolved && !resolve(place, name.collective))) return nullptr;
+  last_bound_.set_last(place, name);
+  return place;
+}
+
+// The short way of calls of which there is none is to have no steps. Without memory to say so it is asked for again.
+bool BoundOperations::resolve(LastBound::Place* place, Collective collective) noexcept {
+  try {
+    executor::CpuExecutor::short_steps(place->operation, &place->steps);
+  } catch (...) {
+    return false;
+  }
+  const CollectiveInfo& info = info_of(collective);
+  place->reads = has_data(collective) && has_any(info.input, rank(), place->root);
+  place->writes = has_data(collective) && has_any(info.output, rank(), place->root);
+  place->in_place.reset();
+  if (input_is_output(collective))
+    place->in_place = in_place_offset(collective, place->operation.bytes / blocks_of(collective, ranks()), rank());
+  place->apart = place->reads && place->writes ? place->operation.bytes : 0;
+  place->plan = &place->operation.plan->identity;
+  place->planned_word = executor::with_plan({.call = place->word}, place->plan->hash).call;
+  place->resolved = true;
+  return true;
+}
+
+Result<const executor::Operation*> BoundOperations::bind(const Coalesced& coalesced,
+                                                         const transport::Fingerprint& fingerprint,
+                                                         std::byte** memory) {
+  const executor::Plan& plan = coalesced.plan();
+  constexpr std::size_t kLineMask = 63;
+  const std::size_t before = (scratch_bytes(coalesced.one(nullptr), plan) + kLineMask) & ~kLineMask;
+  if (Status s = reserve_scratch(before + coalesced.packed_bytes()); !s.is_ok()) return s;
+  *memory = scratch_.memory() + before;
+  coalesced.pack(*memory);
+  const std::uint64_t count =
+      executor::count_with_element_bytes(coalesced.calls().front().opaque, coalesced.hash_of_counts());
+  bound_ = bind_call(coalesced.one(*memory), plan,
+                     executor::with_plan(executor::fingerprint_of_group(fingerprint, count), plan.identity.hash),
+                     coalesced.bytes(), setting());
+  return &bound_;
+}
+
+Result<const executor::Operation*> BoundOperations::bind_varying(const Call& call,
+                                                                 const transport::Fingerprint& fingerprint) {
+  VaryingBlocks& blocks = varying_blocks_;
+  blocks.lay_out(call, ranks(), rank());
+  if (counts_are_common(call.collective) && blocks.bytes() == 0) return nullptr;
+  auto plan = plan_for(call, planned_bytes(call), fingerprint);
+  if (!plan.is_ok()) return plan.status();
+  Call bound = call;
+  const std::size_t copied = blocks.extent(schedule::Buffer::kInput);
+  if (Status s = prepare_scratch(&bound, scratch_bytes(blocks, **plan), copied); !s.is_ok()) return s;
+  bound_ = bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), blocks, setting());
+  return &bound_;
+}
+
+std::size_t BoundOperations::planned_bytes(const Call& call) const {
+  if (call.varying == nullptr) return vector_bytes(call);
+  // Where ranks do not know each other's counts they must not choose by them, nor leave out a call of no elements.
+  return counts_are_common(call.collective) ? varying_blocks_.bytes() : static_cast<std::size_t>(ranks());
+}
+
+bool BoundOperations::begins_at_once(const Call& call) {
+  if (epoch_.membership().strict && ranks() > 1) return false;
+  if (call.only_meets) return begins_at_once(meeting());
+  if (call.varying != nullptr) varying_blocks_.lay_out(call, ranks(), rank());
+  const std::size_t bytes = planned_bytes(call);
+  if (has_data(call.collective) && bytes == 0) return true;
+  return epoch_.plans().find(call.collective, call.root, bytes, demand_of(call)) != nullptr ||
+         (ranks() <= kMostRanksPlannedAtOnce &&
+          !epoch_.plans().takes_long(call.collective, call.root, bytes, demand_of(call)));
+}
+
+Result<std::unique_ptr<Plans::Making>> BoundOperations::begin_plan(const Call& call) {
+  if (call.only_meets) return begin_plan(meeting());
+  const std::size_t bytes = planned_bytes(call);
+  if (has_data(call.collective) && bytes == 0) return std::unique_ptr<Plans::Making>();
+  const Demand demand = demand_of(call);
+  if (epoch_.plans().find(call.collective, call.root, bytes, demand) != nullptr)
+    return std::unique_ptr<Plans::Making>();
+  return epoch_.plans().begin(call.collective, call.root, bytes, &history_, demand);
+}
+
+std::unique_ptr<Plans::Making> BoundOperations::begin_links(std::span<const Transfer> transfers) {
+  std::vector<int> peers;
+  for (const Transfer& t : transfers) {
+    if (!epoch_.plans().is_connected(t.peer)) peers.push_back(t.peer);
+  }
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return epoch_.plans().begin_links(std::move(peers));
+}
+
+// Of a vector of so many bytes, all blocks together.
+Result<const executor::Plan*> BoundOperations::plan_for(const Call& call, std::size_t bytes,
+                                                        const transport::Fingerprint& fingerprint) {
+  // The check before a call is no part of the history.
+  const bool check = executor::is_check(fingerprint);
+  const Demand demand = demand_of(call);
+  const executor::Plan* plan = epoch_.plans().find(call.collective, call.root, bytes, demand);
+  if (plan == nullptr) [[unlikely]] {
+    auto made = epoch_.plans().make(call.collective, call.root, bytes, check ? nullptr : &history_, demand);
+    if (!made.is_ok()) return made.status();
+    plan = *made;
+  }
+  if (!check) [[likely]]
+    history_.set_plan(plan->identity);
+  return plan;
+}
+
+// Room for what the schedule keeps there, and behind it for a copy of `input_bytes` of input, where the call needs one
+// and then reads it.
+Status BoundOperations::prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes) {
+  const bool copies = needs_copy(*call);
+  if (Status s = reserve_scratch(bytes + (copies ? input_bytes : 0)); !s.is_ok()) return s;
+  if (copies) [[unlikely]] {
+    std::byte* const copy = scratch_.memory() + bytes;
+    copy_input(*call, copy, input_bytes);
+    call->send = copy;
+  }
+  return {};
+}
+
+Status BoundOperations::reserve_scratch(std::size_t bytes) {
+  if (bytes <= scratch_.bytes()) [[likely]]
+    return {};
+  last_bound_.forget();
+  return scratch_.grow(bytes);
+}
+
+}  // namespace tutti::internal

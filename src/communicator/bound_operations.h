@@ -1,0 +1,97 @@
+// The calls of a communicator as the executor runs them: bound to a plan, to scratch memory and to the call's buffers.
+// What was bound lately is found again.
+//
+// Threads: one at a time, that of the operations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/status.h"
+#include "base/types.h"
+#include "calls/call.h"
+#include "calls/transfer.h"
+#include "communicator/coalesced.h"
+#include "communicator/last_bound.h"
+#include "communicator/scratch.h"
+#include "communicator/transfers.h"
+#include "epoch/call_history.h"
+#include "epoch/epoch.h"
+#include "executor/operation.h"
+
+namespace tutti::internal {
+
+class BoundOperations {
+ public:
+  // Both outlive this. on_device: what is bound has buffers of the host that the program does not know.
+  BoundOperations(const Epoch& epoch, CallHistory& history, bool on_device);
+
+  // What the executor is to run; null: nothing. It stays until the next one is bound. Makes plans, which may wait for
+  // peers and for a proof, unless the plan is there.
+  Result<const executor::Operation*> bind(const Call& call, const transport::Fingerprint& fingerprint);
+  // The operation as it was bound last, if only the buffers are new; else null.
+  [[nodiscard]] const executor::Operation* bind_again(const Call& call, const transport::Fingerprint& fingerprint) {
+    const executor::Operation* const again = last_bound_.repeat(call, fingerprint);
+    if (again != nullptr) [[likely]]
+      history_.set_plan(again->plan->identity);
+    return again;
+  }
+  // *memory: of the packed buffers.
+  Result<const executor::Operation*> bind(const Coalesced& coalesced, const transport::Fingerprint& fingerprint,
+                                          std::byte** memory);
+  Result<const executor::Operation*> bind(std::span<const Transfer> transfers) {
+    const executor::Operation* const again = transfers_.repeat(transfers);
+    if (again != nullptr) [[likely]]
+      return again;
+    return transfers_.bind(transfers, epoch_.plans());
+  }
+
+  // The call that was bound last, as the program has named it; null: none.
+  [[nodiscard]] LastBound::Place* last() const { return last_bound_.last(); }
+  // The call of this name, if it was made lately.
+  [[gnu::noinline]] LastBound::Place* find(const CallName& name, DataType type, ReduceOp op) noexcept;
+  // A call that moves nothing, which is then one that was made lately.
+  void keep_empty(const Call& call, const transport::Fingerprint& fingerprint) noexcept;
+
+  // Whether nothing takes long before the call's peers are waited for: no check, no proof, no long schedule.
+  [[nodiscard]] bool begins_at_once(const Call& call);
+  // Begins to make its plan, or the links alone that the transfers need; null: there is nothing to make. REQUIRES:
+  // begins_at_once().
+  Result<std::unique_ptr<Plans::Making>> begin_plan(const Call& call);
+  std::unique_ptr<Plans::Making> begin_links(std::span<const Transfer> transfers);
+  // By which the plan is selected. REQUIRES: begins_at_once() was asked of the call last, if it has varying blocks.
+  [[nodiscard]] std::size_t planned_bytes(const Call& call) const;
+
+ private:
+  static constexpr int kMostRanksPlannedAtOnce = 256;
+
+  [[nodiscard]] int rank() const { return epoch_.rank(); }
+  [[nodiscard]] int ranks() const { return epoch_.ranks(); }
+  [[nodiscard]] std::size_t vector_bytes(const Call& call) const {
+    return call.count * element_bytes_of(call) * blocks_of(call.collective, ranks());
+  }
+  [[nodiscard]] Setting setting() const {
+    return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), scratch_.memory()};
+  }
+  Result<const executor::Operation*> bind_varying(const Call& call, const transport::Fingerprint& fingerprint);
+  Result<const executor::Plan*> plan_for(const Call& call, std::size_t bytes,
+                                         const transport::Fingerprint& fingerprint);
+  Status prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes);
+  Status reserve_scratch(std::size_t bytes);
+  // Finds out whether there is a short way.
+  bool resolve(LastBound::Place* place, Collective collective) noexcept;
+
+  const Epoch& epoch_;
+  CallHistory& history_;
+  const bool on_device_;
+  LastBound last_bound_;
+  executor::Operation bound_;  // what is not kept there
+  VaryingBlocks varying_blocks_;
+  Transfers transfers_;
+  Scratch scratch_;
+  std::byte barrier_token_{};
+};
+
+}  // namespace tutti::internal

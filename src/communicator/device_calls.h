@@ -1,0 +1,51 @@
+// The calls of a communicator whose buffers are in the memory of a CUDA device: what its device needs of it, and the
+// other way round.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "calls/batch.h"
+#include "calls/operators.h"
+#include "communicator/failures.h"
+#include "communicator/submission_queue.h"
+#include "device/backend.h"
+#include "epoch/epoch.h"
+#include "os/clock.h"
+
+namespace tutti::internal {
+
+// Threads: the one that makes the communicator's calls.
+class DeviceCalls final : private DeviceOwner {
+ public:
+  // All outlive this. The failures and the queue know of the device from then on.
+  DeviceCalls(std::unique_ptr<OpenDevice> device, const Epoch& epoch, Failures& failures, SubmissionQueue& queue);
+  // Collective, before the first call: meets the other ranks.
+  Status meet(Deadline deadline);
+
+  [[nodiscard]] DeviceBackend& backend() { return *backend_; }
+  // Checks the batch, and queues it in `stream`: DeviceBackend::enqueue().
+  Status enqueue(std::shared_ptr<const Batch> batch, void* stream);
+  // No rank waits for this one any more; streams and graphs do not find it.
+  void close() { backend_->close(); }
+
+ private:
+  // See DeviceOwner.
+  Status begin_call() override;
+  Status begin_queued(bool again) override;
+  Status queue(std::unique_ptr<DeviceRun> run) override;
+  void has_come() override;
+  Status fail(std::string_view what, Status status) override { return failures_.fail(what, std::move(status)); }
+  [[nodiscard]] bool is_forced() const override { return !epoch_.membership().algorithm.empty(); }
+
+  const Epoch& epoch_;
+  Failures& failures_;
+  SubmissionQueue& queue_;
+  std::unique_ptr<DeviceBackend> backend_;
+};
+
+}  // namespace tutti::internal

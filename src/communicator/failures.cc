@@ -1,0 +1,143 @@
+#include "communicator/failures.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "device/backend.h"
+#include "transport/end_watch.h"
+
+namespace tutti::internal {
+namespace {
+
+// A peer's connection closes just before or after the control tree tells why: for so long the tree's word is waited
+// for, which names the rank at fault rather than the one next to it.
+constexpr std::int64_t kRootCauseMs = 200;
+// For the tree to find out what differs; it takes microseconds per level. Where it finds nothing, as of counts that
+// ranks need not know alike, the peers must hear of the mismatch before they give up on this rank, whose links have
+// ended: after the grace, and what they then wait for the root cause.
+constexpr std::int64_t kExplainMs = 400;
+constexpr std::int64_t kToldMs = 100;  // for them to hear it
+static_assert(kExplainMs + kToldMs < transport::kEndedGraceNs / 1'000'000 + kRootCauseMs);
+
+}  // namespace
+
+Failures::Failures(const Epoch& epoch, std::shared_ptr<CallHistory> history)
+    : epoch_(epoch),
+      history_(std::move(history)),
+      state_(epoch.failure()),
+      aborted_here_(Status::aborted(fmt::format("rank {} aborted the communicator", epoch.rank()))),
+      aborted_there_(Status::aborted("aborted the communicator")),
+      revoked_here_(Status::aborted(fmt::format("rank {} revoked the communicator", epoch.rank()))),
+      revoked_there_(Status::aborted("revoked the communicator")) {
+  if (epoch.tree() == nullptr) return;
+  const Settings& settings = epoch.settings();
+  refusals_ = std::make_unique<Refusals>(*epoch.tree(), epoch.membership(), *history_);
+  stalls_ = std::make_unique<Stalls>(*epoch.tree(), epoch.membership(), *state_, *history_, *refusals_,
+                                     settings.timeout_ms, settings.wait_notice_ms);
+  epoch.waiter().watch_stalls(stalls_.get());
+  if (epoch.link_maker() != nullptr) epoch.link_maker()->watch_stalls(stalls_.get());
+}
+
+Status Failures::watch() {
+  if (epoch_.tree() == nullptr) return {};
+  return epoch_.tree()->watch(
+      state_,
+      {[history = history_] { return history->whereabouts(); },
+       [this](const Answer& answer) { stalls_->answered(answer); }, [history = history_] { return history->summary(); },
+       [this](const Refusal& refusal) { refusals_->heard(refusal); },
+       [this](const std::string& decision) { epoch_.plans().decisions().hear(decision); }});
+}
+
+// An operation that failed leaves half-finished streams, which nothing can use again. Peers must not wait for this
+// rank.
+Status Failures::fail(std::string_view what, Status status) {
+  if (status.code() == Code::kInvalidUsage || status.code() == Code::kInvalidArgument) {
+    set_last_error(status);
+    return status;
+  }
+  const auto named = [&](const Status& cause) {
+    return cause.code() == Code::kMismatch ? cause : cause.with_context(what);  // a mismatch names the calls itself
+  };
+  Status result = with_refusals(named(status));
+  if (!end_all(result, result)) result = with_refusals(named(state_->status()));
+  note_failure(result);
+  return result;
+}
+
+void Failures::abort() {
+  aborted_.store(true, std::memory_order_release);
+  (void)end_all(aborted_here_, aborted_there_);
+}
+
+bool Failures::end_all(const Status& here, const Status& there) {
+  const MutexLock lock(telling_mutex_);
+  const bool first = state_->fail(here);
+  if (first && device_ != nullptr) device_->stop();
+  if (first) epoch_.tell_peers(there);
+  return first;
+}
+
+Status Failures::refuse() {
+  if (is_finalized()) return Status::invalid_usage("the communicator is finalized");
+  Status status = with_refusals(state_->status());
+  note_failure(status);
+  return status;
+}
+
+void Failures::set_last_error(const Status& status) {
+  const MutexLock lock(mutex_);
+  last_error_ = status;
+}
+
+void Failures::note_failure(const Status& status) {
+  const MutexLock lock(mutex_);
+  failure_text_ = status;
+}
+
+// A failure is not hidden by what is refused afterwards. Of one that came while no call was under way, none has
+// noted a text.
+Status Failures::last_error() const {
+  const MutexLock lock(mutex_);
+  if (!failed()) return last_error_;
+  return failure_text_.is_ok() ? state_->status() : failure_text_;
+}
+
+void Failures::withdraw_refusal() {
+  if (is_finalized()) return;
+  goes_slowly_.store(false, std::memory_order_relaxed);
+  const Status told = guarded([&] { return refusals_->withdraw(), Status(); });
+  (void)told;
+}
+
+Status Failures::await_root_cause(const std::string& what, std::uint32_t sequence, Status status,
+                                  bool unexplained) const {
+  if (status.code() == Code::kMismatch) return unexplained ? explain(std::move(status)) : status;
+  const bool waited = status.code() == Code::kTimeout;
+  if (!waited && status.code() != Code::kRemoteError && status.code() != Code::kSystemError) return status;
+  ControlTree* const tree = epoch_.tree();
+  // What a leave notice could not tell when it came: this call had not begun.
+  if (tree != nullptr && state_->any_departed() && !failed()) {
+    if (Status differs = tree->compare_with_departed(); !differs.is_ok()) return differs;
+  }
+  if (waited) return status;
+  if (tree != nullptr) (void)state_->await(Deadline::after_ms(kRootCauseMs));
+  if (status.code() != Code::kRemoteError || stalls_ == nullptr || failed()) return status;
+  // Nobody has died: the connection ended, or nothing comes, because a rank has left.
+  if (const auto left = state_->departed_before(sequence); left.rank >= 0) {
+    return Status::mismatch(fmt::format("rank {} has left after {}{}, rank {} runs {}", left.rank, left.operations,
+                                        left.operations == 1 ? " operation" : " operations", epoch_.rank(), what));
+  }
+  // A silent rank does not pass notices on: the peer whose connection is lost may have given up on that rank.
+  const std::string silent = stalls_->silent();
+  return silent.empty() ? status : Status::timeout(silent + "; " + status.message());
+}
+
+Status Failures::explain(Status mismatch) const {
+  if (epoch_.tree() == nullptr) return mismatch;
+  epoch_.tree()->compare_calls();
+  (void)state_->await(Deadline::after_ms(kExplainMs));
+  return mismatch;
+}
+
+}  // namespace tutti::internal

@@ -1,0 +1,150 @@
+#include "communicator/operations.h"
+
+#include <optional>
+#include <utility>
+
+#include "calls/descriptions.h"
+#include "topology/detect.h"
+
+namespace tutti::internal {
+namespace {
+
+executor::CpuTuning tuning_for(const MachineRanks& machine) {
+  return executor::CpuTuning::of_cache(topology::this_machine().last_level_share_bytes(machine.cpus, machine.ranks));
+}
+
+}  // namespace
+
+Operations::Operations(const Epoch& epoch, CallHistory& history, Failures& failures, bool on_device)
+    : epoch_(epoch),
+      history_(history),
+      failures_(failures),
+      executor_(epoch.waiter(), tuning_for(epoch.membership().machine)),
+      bound_(epoch, history, on_device) {}
+
+// `name` says for messages what `run` does, the `sequence`th operation; what it fails with fails the communicator.
+template <class Name, class Run>
+Status Operations::attempt(std::uint32_t sequence, Name name, Run run) {
+  Status status;
+  try {
+    status = run();
+    if (!status.is_ok()) [[unlikely]]
+      status = failures_.await_root_cause(name(), sequence, std::move(status), executor_.unexplained());
+  } catch (...) {
+    status = Status::of_exception();
+  }
+  if (status.is_ok()) [[likely]]
+    return status;
+  return failures_.fail(name(), std::move(status));
+}
+
+transport::Fingerprint Operations::begin(const Call& call) {
+  const std::size_t uniform = call.whole_count == 0 ? call.count : call.whole_count;
+  const std::uint64_t count = call.varying == nullptr ? uniform : hash_of_counts(call, epoch_.ranks());
+  return history_.begin(call.collective, call.type, call.op, call.root,
+                        executor::count_with_element_bytes(call.opaque, count));
+}
+
+// Each has its number and its place in the history; what the first one has travels with the data.
+transport::Fingerprint Operations::begin(const Coalesced& coalesced) {
+  std::optional<transport::Fingerprint> first;
+  for (const Call& call : coalesced.calls()) {
+    const transport::Fingerprint own = begin(call);
+    history_.set_plan(coalesced.plan().identity);
+    if (!first) first = own;
+  }
+  return *first;
+}
+
+Status Operations::run(const Call& call) {
+  const CallHistory::Inside inside(history_);
+  if (failures_.has_ended()) [[unlikely]]
+    return failures_.refuse();
+  const transport::Fingerprint fingerprint = begin(call);
+  if (is_empty(call) && !epoch_.membership().strict) [[unlikely]] {
+    bound_.keep_empty(call, fingerprint);
+    return {};
+  }
+  return attempt(
+      fingerprint.sequence, [&] { return describe(call, fingerprint); }, [&] { return run_bound(call, fingerprint); });
+}
+
+Status Operations::run_bound(const Call& call, const transport::Fingerprint& fingerprint) {
+  if (epoch_.membership().strict && epoch_.ranks() > 1) [[unlikely]] {
+    if (Status differs = check_beforehand(fingerprint.sequence); !differs.is_ok()) return differs;
+    if (Status differs = check_counts_beforehand(call, fingerprint); !differs.is_ok()) return differs;
+  }
+  if (const executor::Operation* again = bound_.bind_again(call, fingerprint); again != nullptr) [[likely]]
+    return executor_.run(*again, fingerprint.sequence);
+  return bind_and_run(call, fingerprint);
+}
+
+// A call that differs from the one before it, or moves much.
+Status Operations::bind_and_run(const Call& call, const transport::Fingerprint& fingerprint) {
+  auto operation = bound_.bind(call, fingerprint);
+  if (!operation.is_ok()) return operation.status();
+  return *operation == nullptr ? Status() : executor_.run(**operation, fingerprint.sequence);
+}
+
+Status Operations::go_on_repeated() {
+  const CallHistory::Inside inside(history_);
+  const LastBound::Place& place = *begun_.place;
+  const transport::Fingerprint& fingerprint = place.operation.fingerprint;
+  return attempt(
+      fingerprint.sequence, [&] { return describe({.collective = place.name.collective}, fingerprint); },
+      [&] { return executor_.run(place.operation, fingerprint.sequence, begun_.done); });
+}
+
+Status Operations::run(const Coalesced& coalesced) {
+  const CallHistory::Inside inside(history_);
+  if (failures_.has_ended()) [[unlikely]]
+    return failures_.refuse();
+  const transport::Fingerprint fingerprint = begin(coalesced);
+  return attempt(
+      fingerprint.sequence, [&] { return describe(coalesced.calls().front(), fingerprint, true); },
+      [&] {
+        Status status = epoch_.membership().strict ? check_beforehand(fingerprint.sequence) : Status();
+        if (!status.is_ok()) return status;
+        std::byte* memory = nullptr;
+        auto operation = bound_.bind(coalesced, fingerprint, &memory);
+        if (!operation.is_ok()) return operation.status();
+        status = executor_.run(**operation, fingerprint.sequence);
+        if (status.is_ok()) coalesced.unpack(memory);
+        return status;
+      });
+}
+
+// None of them is in the history, which ranks have in common.
+Status Operations::run(std::span<const Transfer> transfers) {
+  const CallHistory::Inside inside(history_);
+  if (failures_.has_ended()) [[unlikely]]
+    return failures_.refuse();
+  if (transfers.empty()) return {};
+  failures_.set_transfer(&transfers.front());
+  const std::uint32_t number = history_.sequence();
+  Status status = attempt(
+      number, [&] { return describe(transfers); },
+      [&] {
+        auto operation = bound_.bind(transfers);
+        return Transfers::explain(operation.is_ok() ? executor_.run(**operation, number) : operation.status());
+      });
+  failures_.set_transfer(nullptr);
+  return status;
+}
+
+Status Operations::run(std::span<const Call> calls, std::span<const Transfer> transfers) {
+  Status first;
+  const auto note = [&](Status status) {
+    if (first.is_ok()) first = std::move(status);
+  };
+  for (std::span<const Call> rest = calls; !rest.empty();) {
+    const Coalesced together(rest, epoch_.plans(), epoch_.rank(), epoch_.ranks());
+    const std::size_t n = together.calls().size();
+    note(n == 1 ? run(rest.front()) : run(together));
+    rest = rest.subspan(n);
+  }
+  note(run(transfers));
+  return first;
+}
+
+}  // namespace tutti::internal

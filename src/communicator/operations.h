@@ -1,0 +1,107 @@
+// Runs the operations of a communicator, one after the other: numbers each, binds it, gives it to the executor, and
+// finds out what an error means. The thread of the program's calls does so by itself; what is queued the progress
+// engine runs by the same parts (queue_task.h).
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "calls/call.h"
+#include "calls/transfer.h"
+#include "communicator/bound_operations.h"
+#include "communicator/coalesced.h"
+#include "communicator/failures.h"
+#include "epoch/call_history.h"
+#include "epoch/epoch.h"
+#include "executor/cpu_executor.h"
+
+namespace tutti::internal {
+
+class Operations {
+ public:
+  // All outlive this. on_device: BoundOperations'.
+  Operations(const Epoch& epoch, CallHistory& history, Failures& failures, bool on_device);
+
+  // Each runs what it is given and returns when that is complete on this rank; an error has failed the communicator.
+  Status run(const Call& call);
+  // All of them together. REQUIRES: check_own() is ok.
+  Status run(std::span<const Transfer> transfers);
+  // The calls in their order, then the transfers together. Every one of them takes place, or fails, so that the ranks'
+  // histories stay alike.
+  Status run(std::span<const Call> calls, std::span<const Transfer> transfers);
+
+  // The short way of run(), for a call that was made lately, but perhaps for its buffers, whose messages are short
+  // (transport/lines.h). kNo: nothing has been done; kBegun: go_on_repeated() is to follow. Takes any arguments; those
+  // of no valid call are none that was made. `types`: the datatype and the operator in the program's numbers;
+  // type_and_op(): which these are. REQUIRES: !Failures::goes_slowly().
+  enum class Repeated : std::uint8_t { kNo, kBegun, kDone };
+  template <class TypeAndOp>
+  [[gnu::always_inline]] Repeated repeat(Collective collective, std::uint64_t types, std::size_t count, int root,
+                                         const void* send, void* recv, TypeAndOp type_and_op);
+  // The rest of the call that has begun, and what has come of it. Other ranks that ask find this rank inside it.
+  Status go_on_repeated();
+
+  // ---- The parts, for the queue
+  // Numbers the operation; of several that run together all of them, and returns the first one's.
+  transport::Fingerprint begin(const Call& call);
+  transport::Fingerprint begin(const Coalesced& coalesced);
+  [[nodiscard]] CallHistory& history() const { return history_; }
+  [[nodiscard]] BoundOperations& bound() { return bound_; }
+  [[nodiscard]] executor::CpuExecutor& executor() { return executor_; }
+
+ private:
+  template <class Name, class Run>
+  Status attempt(std::uint32_t sequence, Name name, Run run);
+  Status run_bound(const Call& call, const transport::Fingerprint& fingerprint);
+  Status bind_and_run(const Call& call, const transport::Fingerprint& fingerprint);
+  Status run(const Coalesced& coalesced);
+  // TUTTI_CHECK=strict: that all ranks have called the same, found out before the operation (operations_check.cc).
+  Status check_beforehand(std::uint32_t sequence);
+  Status check_counts_beforehand(const Call& call, const transport::Fingerprint& fingerprint);
+  Status run_check(Collective collective, std::span<std::uint64_t> words, std::uint32_t sequence, int root = 0);
+
+  const Epoch& epoch_;
+  CallHistory& history_;
+  Failures& failures_;
+  executor::CpuExecutor executor_;
+  BoundOperations bound_;
+  struct {
+    const LastBound::Place* place = nullptr;
+    std::size_t done = 0;  // of its steps
+  } begun_;                // by repeat()
+};
+
+template <class TypeAndOp>
+inline Operations::Repeated Operations::repeat(Collective collective, std::uint64_t types, std::size_t count, int root,
+                                               const void* send, void* recv, TypeAndOp type_and_op) {
+  LastBound::Place* place = bound_.last();
+  if (place == nullptr || !place->name.is(collective, types, count, root)) [[unlikely]] {
+    const auto [type, op] = type_and_op();
+    place = bound_.find({types, count, collective, root}, type, op);
+    if (place == nullptr) return Repeated::kNo;
+  }
+  if (place->steps.empty()) {
+    if (!place->empty) return Repeated::kNo;
+    history_.begin_empty(place->word, place->root);
+    return Repeated::kDone;
+  }
+  if (send != place->send || recv != place->recv) {
+    if (!place->suits(send, recv)) [[unlikely]]
+      return Repeated::kNo;
+    place->set_buffers(send, recv);
+  }
+  const transport::Fingerprint fingerprint =
+      history_.begin(place->word, place->root, place->count, *place->plan, place->planned_word);
+  const std::size_t done = executor_.run_short(place->operation, fingerprint, place->steps);
+  if (done == place->steps.size()) [[likely]]
+    return Repeated::kDone;
+  place->operation.fingerprint = fingerprint;
+  begun_ = {place, done};
+  return Repeated::kBegun;
+}
+
+}  // namespace tutti::internal

@@ -1,0 +1,41 @@
+#include "communicator/parting.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace tutti::internal {
+namespace {
+
+// For the others to come to finalize as well.
+constexpr std::int64_t kPartingMs = 1000;
+// Communicators that are finalized in different orders on different ranks wait for each other in vain. After each wait
+// in vain the next one of this process waits half as long, after each other wait twice as long.
+constexpr int kMaxDisappointments = 9;
+static_assert(kPartingMs >> kMaxDisappointments > 0);
+std::atomic<int> disappointments{0};
+
+bool others_have_left(const Epoch& epoch) {
+  for (int r = 0; r < epoch.ranks(); ++r) {
+    if (r != epoch.rank() && !epoch.failure()->departed(r)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void part(const Epoch& epoch) {
+  if (epoch.tree() == nullptr) return;
+  const FailureState& failure = *epoch.failure();
+  const bool waits = !failure.failed() && epoch.process_rank().others_may_come();
+  const int shift = disappointments.load(std::memory_order_relaxed);
+  // The last rank does not wait, so it learns nothing of how long waits should be.
+  const bool is_last = shift > 0 && others_have_left(epoch);
+  const bool all = epoch.tree()->finish(waits ? kPartingMs >> shift : 0);
+  if (waits && !is_last && !failure.failed()) {
+    const int next = all ? std::max(shift - 1, 0) : std::min(shift + 1, kMaxDisappointments);
+    disappointments.store(next, std::memory_order_relaxed);
+  }
+  epoch.process_rank().leave();
+}
+
+}  // namespace tutti::internal

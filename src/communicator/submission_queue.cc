@@ -1,0 +1,116 @@
+#include "communicator/submission_queue.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "calls/descriptions.h"
+#include "communicator/queue_task.h"
+#include "device/backend.h"
+#include "streams/host_functions.h"
+
+namespace tutti::internal {
+
+SubmissionQueue::SubmissionQueue(const Epoch& epoch, Operations& operations, Failures& failures)
+    : epoch_(epoch), operations_(operations), failures_(failures) {}
+
+SubmissionQueue::~SubmissionQueue() = default;
+
+// Of a failed communicator no stream is waited for that has still to come. In this order: what comes is pending before
+// it is no longer coming.
+bool SubmissionQueue::has_queued() const {
+  return (device_ != nullptr && device_->coming() != 0 && !failures_.failed()) || !empty();
+}
+
+Status SubmissionQueue::run(Queued next) {
+  if (HostFunctions::runs_here()) return HostFunctions::waits_here();
+  std::shared_ptr<Completion> completion;
+  if (Status s = submit(std::move(next), nullptr, &completion); !s.is_ok()) return s;
+  return completion->wait_until_ended();
+}
+
+Status SubmissionQueue::submit(Queued next, Stream* stream, std::shared_ptr<Completion>* completion) {
+  std::shared_ptr<Completion> made;
+  const char* const what = next.device != nullptr  ? name_of(next.device->batch())
+                           : next.batch != nullptr ? "group"
+                                                   : name_of(next.call.collective);
+  Status status = guarded([&] {
+    made = std::make_shared<Completion>(epoch_.failure());
+    Completion::follow(made, next.before);
+    next.completion = made;
+    if (next.call.varying != nullptr) {
+      next.varying = std::make_unique<VaryingCopy>(next.call, epoch_.ranks(), epoch_.rank());
+      next.call.varying = &next.varying->counts();
+    }
+    next.float_mode = FloatMode::current();
+    const MutexLock lock(mutex_);
+    if (engine_ == nullptr) {
+      const Settings& settings = epoch_.settings();
+      auto engine = executor::Engine::get(settings.progress_threads, settings.moves != Moves::kNone);
+      if (!engine.is_ok()) return engine.status();
+      task_ = std::make_unique<QueueTask>(epoch_, *this, operations_, failures_, **engine);
+      engine_ = std::move(*engine);
+    }
+    if (stream != nullptr) next.before = stream->append(made);
+    items_.push_back(std::move(next));
+    // From here on nothing can fail.
+    *completion = made;
+    pending_.fetch_add(1, std::memory_order_acq_rel);
+    if (!std::exchange(runs_, true)) engine_->submit(task_.get());
+    return Status();
+  });
+  if (status.is_ok()) return status;
+  status = guarded([&] { return failures_.fail(what, status); });
+  if (made != nullptr) made->complete(status);  // it may be in the stream
+  return status;
+}
+
+void SubmissionQueue::wait() {
+  constexpr std::int64_t kLookMs = 200;
+  constexpr std::int64_t kLookDirectMs = 1;  // nobody tells of the end
+  const auto runs_directly = [&] { return device_ != nullptr && !failures_.failed() && device_->runs_directly(); };
+  const std::int64_t timeout_ms = epoch_.settings().timeout_ms;
+  // The other ranks' streams may never come: all have called, so nobody else counts the time.
+  const Deadline longest = Deadline::after_ms(timeout_ms);
+  for (bool direct = runs_directly(); has_queued() || direct; direct = runs_directly()) {
+    if (device_ != nullptr) device_->look();
+    if (direct && !has_queued() && longest.passed()) {
+      (void)failures_.fail(
+          "finalize",
+          Status::timeout(fmt::format("a collective has waited for the streams of all ranks for {} ms", timeout_ms)));
+    }
+    const Deadline deadline = Deadline::after_ms(direct ? kLookDirectMs : kLookMs);
+    const MutexLock lock(mutex_);
+    while (has_queued() || direct) {
+      if (!changed_.wait_until(mutex_, deadline)) break;
+    }
+  }
+}
+
+void SubmissionQueue::wait_until_at_rest() {
+  const MutexLock lock(mutex_);
+  while (runs_) changed_.wait(mutex_);
+}
+
+void SubmissionQueue::look_again() {
+  const MutexLock lock(mutex_);
+  changed_.notify_all();
+}
+
+bool SubmissionQueue::take(Queued* item) {
+  const MutexLock lock(mutex_);
+  if (items_.empty()) return false;
+  *item = std::move(items_.front());
+  items_.pop_front();
+  return true;
+}
+
+bool SubmissionQueue::keeps_task() {
+  const MutexLock lock(mutex_);
+  if (!items_.empty()) return true;
+  runs_ = false;
+  changed_.notify_all();  // who destroys the communicator
+  return false;
+}
+
+}  // namespace tutti::internal
