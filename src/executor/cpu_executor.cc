@@ -14,8 +14,8 @@ Status CpuExecutor::run(const Operation& op, std::uint32_t number, std::size_t d
   // What lacks memory throws, and must not leave the buffers with the peers, nor them waiting for this rank.
   try {
     status = begin<Waits::kYes>(op, number, done);
-    if (under_way_ && status.is_ok()) [[unlikely]]
-      status = run_by_lanes();
+    if (by_lanes_ && status.is_ok()) [[unlikely]]
+      status = lanes_.run();
   } catch (...) {
     status = Status::of_exception();
   }
@@ -26,7 +26,7 @@ Status CpuExecutor::run(const Operation& op, std::uint32_t number, std::size_t d
 
 template <CpuExecutor::Waits waits>
 inline Status CpuExecutor::begin(const Operation& op, std::uint32_t number, std::size_t done) {
-  under_way_ = false;
+  by_lanes_ = false;
   if (op.bytes <= op.plan->small_bytes) [[likely]] {
     waiter_.begin(*this, op.bytes, number);
     return run_in_order<waits>(op, done);
@@ -37,22 +37,13 @@ inline Status CpuExecutor::begin(const Operation& op, std::uint32_t number, std:
 Result<Progress> CpuExecutor::start(const Operation& op, std::uint32_t number) {
   Status status = begin<Waits::kNo>(op, number);
   if (!status.is_ok()) return status;
-  return under_way_ ? Progress::kMoved : Progress::kDone;
+  return by_lanes_ ? Progress::kMoved : Progress::kDone;
 }
 
 Result<Progress> CpuExecutor::advance(std::int64_t now_ns) {
-  const bool moved = move_lanes(tuning_.turn_bytes);
-  if (!status_.is_ok()) return status_;
-  if (moved) {
-    waiter_.progress();
-    return Progress::kMoved;
-  }
-  if (finished()) {
-    under_way_ = false;
-    return Progress::kDone;
-  }
-  if (Status s = waiter_.look(now_ns); !s.is_ok()) return s;
-  return Progress::kIdle;
+  auto progress = lanes_.advance(now_ns);
+  if (progress.is_ok() && *progress == Progress::kDone) by_lanes_ = false;
+  return progress;
 }
 
 // -- In order.
@@ -62,7 +53,7 @@ Result<Progress> CpuExecutor::advance(std::int64_t now_ns) {
 // ranks therefore run by lanes, which needs no room anywhere.
 
 template <CpuExecutor::Waits waits>
-inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, const Offsets& at, std::size_t bytes,
+inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, const StepOffsets& at, std::size_t bytes,
                                     std::size_t* sent) {
   transport::SendLane& lane = *s.send;
   const transport::Source& source = source_of(op, s.step.source, s.step.source_chunk);
@@ -86,8 +77,8 @@ inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, c
 }
 
 template <CpuExecutor::Waits waits>
-inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, const Offsets& at, std::size_t bytes,
-                                       std::size_t* received) {
+inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, const StepOffsets& at,
+                                       std::size_t bytes, std::size_t* received) {
   transport::RecvLane& lane = *s.recv;
   const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
   if (bytes <= transport::kShortMessageBytes && lane.has_lines() &&
@@ -154,7 +145,8 @@ inline Status CpuExecutor::run_in_order(const Operation& op, const AnyLayout& la
     if (!status.is_ok()) [[unlikely]]
       return status;
     if (moved < size) [[unlikely]] {
-      go_on_by_lanes(op, s.index, moved);
+      by_lanes_ = true;
+      lanes_.take_over(op, s.index, moved);
       return {};
     }
   }
@@ -182,28 +174,6 @@ std::size_t CpuExecutor::run_short_in_default_mode(const Operation& op, const tr
                                                    std::span<const ShortStep> steps) {
   const InFloatMode mode;
   return run_short(op, fingerprint, steps);
-}
-
-// Takes the operation over into the state that it would have here had it run by lanes: all steps before `index` are
-// done, and of that step `done` bytes. No message went by zero copy, and no buffers were advertised: nothing of
-// what lanes add is open.
-void CpuExecutor::go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done) {
-  prepare(op);
-  direct_puts_ = false;
-  open_slice(0);
-  for (std::uint32_t i = 0; i < index; ++i) {
-    StepState& state = state_of(0, i);
-    state.done = state.released = state.size;
-  }
-  state_of(0, index).done = done;
-  const FusedReduce& fused_reduce = op.plan->fused_reduce[index];
-  if (fused_reduce.reduce != kNone) state_of(0, fused_reduce.reduce).done = done;
-  for (std::size_t i = 0; i < op.plan->lanes.size(); ++i) {
-    const Lane& lane = op.plan->lanes[i];
-    if (!lane.sends) continue;
-    // Where its stream was when the operation began.
-    for (const std::uint32_t step : lane.steps) cursors_[i].released -= state_of(0, step).done;
-  }
 }
 
 // -- Which way, and both ways.
@@ -239,13 +209,14 @@ Status CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
     }
   }
   if (in_order) return run_in_order<waits>(op);
-  prepare(op);
+  by_lanes_ = true;
+  lanes_.begin(op);
   return {};
 }
 
 // After an error the caller may free what peers are still reading and writing: run() must not return before they have
-// ended their accesses. revoke() comes first on all links, and ends this rank's own accesses with it, so that ranks which
-// have failed do not wait for each other.
+// ended their accesses. revoke() comes first on all links, and ends this rank's own accesses with it, so that ranks
+// which have failed do not wait for each other.
 void CpuExecutor::revoke(const Operation& op) {
   for (transport::Link* link : op.plan->links) link->revoke();
 }
@@ -262,44 +233,8 @@ void CpuExecutor::reclaim(const Operation& op) {
 }
 
 void CpuExecutor::list(std::vector<Waiting::For>* lanes) const {
-  if (at_ != nullptr) {
-    lanes->push_back({at_->link, at_->step.peer, at_->send != nullptr, at_->recv != nullptr});
-    return;
-  }
-  for (std::size_t i = 0; i < op_->plan->lanes.size(); ++i) {
-    const Lane& lane = op_->plan->lanes[i];
-    if (lane.link == nullptr) continue;
-    const std::uint32_t slice = lane.sends ? cursors_[i].release_slice : cursors_[i].slice;
-    if (slice < slices_) lanes->push_back({lane.link, lane.peer, lane.sends, !lane.sends});
-  }
-}
-
-Status CpuExecutor::mismatch(const Operation& op, const Step& step, const transport::Fingerprint& theirs) {
-  const transport::Fingerprint& ours = fingerprint_of(op, step);
-  // What arrives under another number is left over from the calls that differ.
-  unexplained_ = same_call(ours, theirs) || ours.sequence != theirs.sequence;
-  return executor::mismatch(op.plan->schedule.rank, ours, op.plan->identity, step.peer, theirs);
-}
-
-void CpuExecutor::combine_by_user(const Operation& op, const Step& s, std::byte* target, const std::byte* local,
-                                  const std::byte* received, std::size_t bytes) {
-  const std::byte* const earlier = s.reversed ? received : local;
-  const std::byte* const later = s.reversed ? local : received;
-  reduction::combine(*op.user, op.datatype, op.element_bytes, target, earlier, later, bytes);
-}
-
-void CpuExecutor::run_local(const Operation& op, const Step& s, const Offsets& at, std::size_t bytes, bool streaming) {
-  std::byte* target = target_at(op, s, at);
-  const std::byte* source = source_at(op, s, at);
-  if (s.kind == StepKind::kReduce) {
-    combine(op, s, target, source, operand_at(op, s, at), bytes, false);
-  } else if (target != source) {
-    if (streaming) {
-      copy_streaming(target, source, bytes);
-    } else {
-      copy_bytes(target, source, bytes);
-    }
-  }
+  if (by_lanes_) return lanes_.list(lanes);
+  if (at_ != nullptr) lanes->push_back({at_->link, at_->step.peer, at_->send != nullptr, at_->recv != nullptr});
 }
 
 }  // namespace tutti::internal::executor

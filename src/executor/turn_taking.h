@@ -81,9 +81,9 @@ class TurnTaking {
 // How long a rank spins before it sleeps beside a program that does not yield. While its peer has a processor too, long
 // spins pay: both go on without a sleep. Where that program leaves the two one processor, each spin keeps the peer from
 // it, and uses up the share of the processor that the two have: all-reduce of 8 bytes took 300 to 500 us so, and 5 to
-// 20 without. There a rank finds nothing soon after it has slept. So with each such spin in vain more of the next waits
-// sleep at once. Some of them spin for a short time, so that a peer that has a processor again is soon noticed. A peer
-// that comes half a millisecond late each time looks the same: then some waits sleep that need not.
+// 20 without. There a rank finds nothing soon after it has slept. So with each such spin in vain more of the next ones
+// are short, and if those are in vain as well, most of the next waits sleep at once. A peer that comes half a
+// millisecond late each time looks the same: then some waits sleep that need not.
 //
 // Threads: of the one that waits.
 class VainSpins {
@@ -92,22 +92,23 @@ class VainSpins {
   static constexpr std::int64_t kSoonNs = 1'000'000;
   // Between two long spins, which take 300 us each: then they take about 1 us of each wait.
   static constexpr int kMostBetween = 255;
-  // Of these one in so many is short, some 10 us.
-  static constexpr int kShortEvery = 16;
+  // If there are so many short ones in between, they take as long as a long one: of more, one in so many is short.
+  static constexpr int kMostShort = 15;
   enum class Spin : std::uint8_t { kOnce, kShort, kLong };
 
   [[nodiscard]] Spin next() const {
     if (left_ == 0) return Spin::kLong;
-    return left_ % kShortEvery == 0 ? Spin::kShort : Spin::kOnce;
+    return between_ <= kMostShort || left_ % (kMostShort + 1) == 0 ? Spin::kShort : Spin::kOnce;
   }
   // Before each sleep to come, after the spin: nothing has come.
   void note(std::int64_t now_ns) {
-    if (left_ > 0) {
+    if (now_ns - woke_ns_ > kSoonNs) {
+      between_ = left_ = 0;  // it has got on meanwhile
+    } else if (left_ > 0) {
       --left_;
-      return;
+    } else {
+      left_ = between_ = std::min(2 * between_ + 1, kMostBetween);
     }
-    between_ = now_ns - woke_ns_ > kSoonNs ? 0 : std::min(2 * between_ + 1, kMostBetween);
-    left_ = between_;
   }
   // After it.
   void woke(std::int64_t now_ns) { woke_ns_ = now_ns; }

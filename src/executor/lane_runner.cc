@@ -1,8 +1,7 @@
-// Large messages: every lane at its own step, byte by byte as dependencies allow. See cpu_executor.h.
+#include "executor/lane_runner.h"
+
 #include <algorithm>
 #include <utility>
-
-#include "executor/cpu_executor.h"
 
 namespace tutti::internal::executor {
 namespace {
@@ -21,7 +20,7 @@ bool would_send_zcopy(const transport::LaneTraits& traits, const transport::Sour
 
 }  // namespace
 
-std::uint32_t CpuExecutor::count_slices(const Operation& op) {
+std::uint32_t LaneRunner::count_slices(const Operation& op) {
   const Plan& plan = *op.plan;
   if (!plan.schedule.sliceable || plan.slice_chunk_bytes == 0) return 1;
   // A slice of a chunk depends on that chunk alone: ranks that count differently have only empty ones besides.
@@ -33,11 +32,9 @@ std::uint32_t CpuExecutor::count_slices(const Operation& op) {
   return static_cast<std::uint32_t>((op.block_elements * op.element_bytes + slice_bytes - 1) / slice_bytes);
 }
 
-void CpuExecutor::prepare(const Operation& op) {
+void LaneRunner::begin(const Operation& op) {
   const Plan& plan = *op.plan;
   op_ = &op;
-  at_ = nullptr;
-  under_way_ = true;
   status_ = {};
   slices_ = std::max<std::uint32_t>(1, count_slices(op));
   const std::size_t lines =
@@ -67,8 +64,30 @@ void CpuExecutor::prepare(const Operation& op) {
   combines_ = op.combines();
 }
 
+// Takes the operation over into the state that it would have here had it run by lanes: all steps before `index` are
+// done, and of that step `done` bytes. No message went by zero copy, and no buffers were advertised: nothing of
+// what lanes add is open.
+void LaneRunner::take_over(const Operation& op, std::uint32_t index, std::size_t done) {
+  begin(op);
+  direct_puts_ = false;
+  open_slice(0);
+  for (std::uint32_t i = 0; i < index; ++i) {
+    StepState& state = state_of(0, i);
+    state.done = state.released = state.size;
+  }
+  state_of(0, index).done = done;
+  const FusedReduce& fused_reduce = op.plan->fused_reduce[index];
+  if (fused_reduce.reduce != kNone) state_of(0, fused_reduce.reduce).done = done;
+  for (std::size_t i = 0; i < op.plan->lanes.size(); ++i) {
+    const Lane& lane = op.plan->lanes[i];
+    if (!lane.sends) continue;
+    // Where its stream was when the operation began.
+    for (const std::uint32_t step : lane.steps) cursors_[i].released -= state_of(0, step).done;
+  }
+}
+
 // Slice s may begin when all lanes have left slice s - kWindow, whose states it takes over.
-bool CpuExecutor::open_slice(std::uint32_t slice) {
+bool LaneRunner::open_slice(std::uint32_t slice) {
   if (slice < open_slices_) return true;
   if (lanes_left_[slice % kWindow] != 0) return false;
   open_states(slice);
@@ -78,7 +97,7 @@ bool CpuExecutor::open_slice(std::uint32_t slice) {
   return true;
 }
 
-void CpuExecutor::open_states(std::uint32_t slice) {
+void LaneRunner::open_states(std::uint32_t slice) {
   if (op_->table != nullptr) {
     return open_states(slice, schedule::TableLayout(op_->table->places, slice * slice_elements_, slice_elements_));
   }
@@ -89,7 +108,7 @@ void CpuExecutor::open_states(std::uint32_t slice) {
 }
 
 template <class AnyLayout>
-void CpuExecutor::open_states(std::uint32_t slice, const AnyLayout& layout) {
+void LaneRunner::open_states(std::uint32_t slice, const AnyLayout& layout) {
   const std::vector<Step>& steps = op_->plan->schedule.steps;
   for (std::uint32_t i = 0; i < steps.size(); ++i) {
     const auto [at, size] = locate(layout, steps[i]);
@@ -100,7 +119,7 @@ void CpuExecutor::open_states(std::uint32_t slice, const AnyLayout& layout) {
 // Lets peers write results straight to where they belong: plain receives into the output that wait for
 // nothing. Before any step of the slice sends, so that whoever combines this rank's contribution already
 // knows where to put the result.
-void CpuExecutor::advertise_buffers(std::uint32_t slice) {
+void LaneRunner::advertise_buffers(std::uint32_t slice) {
   const Plan& plan = *op_->plan;
   for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
     const Lane& lane = plan.lanes[i];
@@ -120,7 +139,7 @@ void CpuExecutor::advertise_buffers(std::uint32_t slice) {
   }
 }
 
-bool CpuExecutor::finished() const {
+bool LaneRunner::finished() const {
   const Plan& plan = *op_->plan;
   for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
     if (cursors_[i].slice < slices_) return false;
@@ -130,7 +149,7 @@ bool CpuExecutor::finished() const {
 }
 
 // A look that ends early goes on with the lane behind: each has its turn.
-bool CpuExecutor::move_lanes(std::size_t most) {
+bool LaneRunner::move_lanes(std::size_t most) {
   const auto lanes = static_cast<std::uint32_t>(op_->plan->lanes.size());
   bytes_left_ = most;
   bool moved = false;
@@ -142,7 +161,7 @@ bool CpuExecutor::move_lanes(std::size_t most) {
   return moved;
 }
 
-Status CpuExecutor::run_by_lanes() {
+Status LaneRunner::run() {
   for (;;) {
     const bool moved = move_lanes(SIZE_MAX);
     if (!status_.is_ok()) [[unlikely]]
@@ -157,7 +176,28 @@ Status CpuExecutor::run_by_lanes() {
   }
 }
 
-bool CpuExecutor::advance_lane(std::uint32_t index) {
+Result<Progress> LaneRunner::advance(std::int64_t now_ns) {
+  const bool moved = move_lanes(tuning_.turn_bytes);
+  if (!status_.is_ok()) return status_;
+  if (moved) {
+    waiter_.progress();
+    return Progress::kMoved;
+  }
+  if (finished()) return Progress::kDone;
+  if (Status s = waiter_.look(now_ns); !s.is_ok()) return s;
+  return Progress::kIdle;
+}
+
+void LaneRunner::list(std::vector<Waiting::For>* lanes) const {
+  for (std::size_t i = 0; i < op_->plan->lanes.size(); ++i) {
+    const Lane& lane = op_->plan->lanes[i];
+    if (lane.link == nullptr) continue;
+    const std::uint32_t slice = lane.sends ? cursors_[i].release_slice : cursors_[i].slice;
+    if (slice < slices_) lanes->push_back({lane.link, lane.peer, lane.sends, !lane.sends});
+  }
+}
+
+bool LaneRunner::advance_lane(std::uint32_t index) {
   const Lane& lane = op_->plan->lanes[index];
   Cursor& c = cursors_[index];
   bool moved = false;
@@ -187,7 +227,7 @@ bool CpuExecutor::advance_lane(std::uint32_t index) {
 }
 
 // How far step `index` may go: up to the first byte that a step it depends on has not finished with.
-std::size_t CpuExecutor::ready_limit(std::uint32_t index, const StepState& state) const {
+std::size_t LaneRunner::ready_limit(std::uint32_t index, const StepState& state) const {
   const Plan& plan = *op_->plan;
   std::size_t limit = state.size;
   const StepState* slice = &states_[(current_slice_ % kWindow) * plan.schedule.steps.size()];
@@ -203,12 +243,7 @@ std::size_t CpuExecutor::ready_limit(std::uint32_t index, const StepState& state
   return limit;
 }
 
-bool CpuExecutor::waits_for_nobody(std::uint32_t index) const {
-  const std::span<const Dependence> all = dependences_of(*op_->plan, index);
-  return std::none_of(all.begin(), all.end(), [&](const Dependence& d) { return in_place_ || !d.in_place_only; });
-}
-
-bool CpuExecutor::work(std::uint32_t lane_index, std::uint32_t index, StepState& state) {
+bool LaneRunner::work(std::uint32_t lane_index, std::uint32_t index, StepState& state) {
   const Lane& lane = op_->plan->lanes[lane_index];
   const Step& step = op_->plan->schedule.steps[index];
   // Bytes are handled in whole elements; all sizes are multiples of one.
@@ -219,7 +254,7 @@ bool CpuExecutor::work(std::uint32_t lane_index, std::uint32_t index, StepState&
   return receive_some(lane, index, state, limit);
 }
 
-bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state, std::size_t limit) {
+bool LaneRunner::send_some(const Lane& lane, const Step& step, StepState& state, std::size_t limit) {
   const transport::Source& source = source_of(*op_, step.source, step.source_chunk);
   transport::SendLane& out = lane.link->send();
   // What can go by zero copy goes in long messages: better to wait for more of it than to copy little. But never for
@@ -237,7 +272,7 @@ bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state
 }
 
 // Follows completed(): which sends' sources the transport will not read again.
-bool CpuExecutor::release_sends(std::uint32_t index) {
+bool LaneRunner::release_sends(std::uint32_t index) {
   const Lane& lane = op_->plan->lanes[index];
   Cursor& c = cursors_[index];
   if (c.release_slice == slices_) return false;
@@ -262,17 +297,17 @@ bool CpuExecutor::release_sends(std::uint32_t index) {
   return released;
 }
 
-bool CpuExecutor::local_some(const Step& step, StepState& state, std::size_t limit) {
+bool LaneRunner::local_some(const Step& step, StepState& state, std::size_t limit) {
   const std::size_t n = std::min(limit - state.done, op_->whole_piece(tuning_.piece_bytes));
   run_local(*op_, step, state.begin.after(state.done), n, streaming_ && step.target == Buffer::kOutput);
   state.done += n;
   return true;
 }
 
-bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit) {
+bool LaneRunner::receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit) {
   const Step& step = op_->plan->schedule.steps[index];
   transport::RecvLane& in = lane.link->recv();
-  const Offsets at = state.begin.after(state.done);
+  const StepOffsets at = state.begin.after(state.done);
   const std::size_t wanted = limit - state.done;
   transport::RecvLane::View view;
   const transport::Fingerprint& fingerprint = fingerprint_of(*op_, step);
@@ -281,7 +316,7 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
     if (n > 0) {
       // Before it counts as done: other lanes would combine it and send it on to ranks that then succeed.
       if (view.fingerprint != fingerprint) [[unlikely]]
-        return fail(mismatch(*op_, step, view.fingerprint));
+        return fail(mismatch(step, view.fingerprint));
       state.done += n;
       return true;
     }
@@ -290,7 +325,7 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   if (view.size == 0) return false;
   // Less than an element of this call may be all that another call sends.
   if (view.fingerprint != fingerprint) [[unlikely]] {
-    return fail(mismatch(*op_, step, view.fingerprint));
+    return fail(mismatch(step, view.fingerprint));
   }
   std::size_t n = 0;
   // A lane that has cut an element shows more of it when it is asked again, if more is there.
@@ -311,7 +346,7 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
 
 // Whether what the step receives is best handed on through an outgoing slot: it is forwarded, and it
 // either need not be stored at all or the forwarding send would not send by zero copy what is stored.
-bool CpuExecutor::forwards_in_slots(std::uint32_t index, std::size_t bytes) const {
+bool LaneRunner::forwards_in_slots(std::uint32_t index, std::size_t bytes) const {
   const Forward& forward = op_->plan->forward[index];
   if (forward.send == kNone) return false;
   const Step& step = op_->plan->schedule.steps[index];
@@ -321,8 +356,8 @@ bool CpuExecutor::forwards_in_slots(std::uint32_t index, std::size_t bytes) cons
 }
 
 // Combines what has arrived with the local operand at once, if the step behind may write that far.
-bool CpuExecutor::fused_reduce_some(const Lane& lane, std::uint32_t index, StepState& state,
-                                    const transport::RecvLane::View& view, std::size_t n) {
+bool LaneRunner::fused_reduce_some(const Lane& lane, std::uint32_t index, StepState& state,
+                                   const transport::RecvLane::View& view, std::size_t n) {
   const FusedReduce& fused_reduce = op_->plan->fused_reduce[index];
   const Cursor& c = cursors_[fused_reduce.lane];
   StepState& reduced = state_of(current_slice_, fused_reduce.reduce);
@@ -335,7 +370,7 @@ bool CpuExecutor::fused_reduce_some(const Lane& lane, std::uint32_t index, StepS
   state.done -= n;
   if (limit < reduced.done + n) return false;
   const Step& reduce = op_->plan->schedule.steps[fused_reduce.reduce];
-  const Offsets at = reduced.begin.after(reduced.done);
+  const StepOffsets at = reduced.begin.after(reduced.done);
   combine(*op_, fused(reduce), target_at(*op_, reduce, at), operand_at(*op_, reduce, at), view.data, n,
           streaming_ && op_->divisor == 0);
   if (!lane.link->recv().consume(n)) return true;
@@ -346,8 +381,8 @@ bool CpuExecutor::fused_reduce_some(const Lane& lane, std::uint32_t index, StepS
 
 // Direct put: where the step that forwards the value could write it into the buffer that the peer has advertised,
 // writes it there and here in one pass.
-bool CpuExecutor::direct_put_some(const Lane& lane, std::uint32_t index, StepState& state,
-                                  const transport::RecvLane::View& view, std::size_t n) {
+bool LaneRunner::direct_put_some(const Lane& lane, std::uint32_t index, StepState& state,
+                                 const transport::RecvLane::View& view, std::size_t n) {
   const Forward& forward = op_->plan->forward[index];
   if (!direct_puts_ || !combines_ || forward.send == kNone) return false;
   const Lane& out_lane = op_->plan->lanes[forward.lane];
@@ -360,7 +395,7 @@ bool CpuExecutor::direct_put_some(const Lane& lane, std::uint32_t index, StepSta
   if (n == 0) return false;
   const Step& step = op_->plan->schedule.steps[index];
   const bool divides = step.final && op_->divisor > 1;
-  const Offsets at = state.begin.after(state.done);
+  const StepOffsets at = state.begin.after(state.done);
   if (step.kind == StepKind::kRecvReduce && !divides && op_->kernels != nullptr) {
     const auto combine = streaming_ ? op_->kernels->combine_twice_streaming : op_->kernels->combine_twice;
     combine(target_at(*op_, step, at), room.data(), source_at(*op_, step, at), view.data, op_->elements(n));
@@ -375,14 +410,14 @@ bool CpuExecutor::direct_put_some(const Lane& lane, std::uint32_t index, StepSta
 }
 
 // The same where the value is not made and written in one pass: through the level-1 cache.
-void CpuExecutor::direct_put_in_blocks(const Step& step, const Offsets& begin, std::span<std::byte> room,
-                                       const std::byte* received) const {
+void LaneRunner::direct_put_in_blocks(const Step& step, const StepOffsets& begin, std::span<std::byte> room,
+                                      const std::byte* received) const {
   const auto write = streaming_ ? &copy_streaming : &copy_bytes;
   alignas(kLine) std::byte block[kDirectPutBlockBytes];
   const std::size_t most = op_->whole(kDirectPutBlockBytes);
   for (std::size_t i = 0; i < room.size(); i += most) {
     const std::size_t size = std::min(most, room.size() - i);
-    const Offsets at = begin.after(i);
+    const StepOffsets at = begin.after(i);
     const std::byte* value = received + i;
     if (step.kind == StepKind::kRecvReduce) {
       combine(*op_, step, block, source_at(*op_, step, at), value, size, false);
@@ -396,8 +431,8 @@ void CpuExecutor::direct_put_in_blocks(const Step& step, const Offsets& begin, s
 
 // Receives (and combines) straight into the outgoing slot of the step that forwards the value. Returns
 // whether that was the thing to do; *moved says whether a slot was free.
-bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState& state,
-                               const transport::RecvLane::View& view, std::size_t n, bool* moved) {
+bool LaneRunner::forward_some(const Lane& lane, std::uint32_t index, StepState& state,
+                              const transport::RecvLane::View& view, std::size_t n, bool* moved) {
   const Forward& forward = op_->plan->forward[index];
   const Lane& out_lane = op_->plan->lanes[forward.lane];
   const Cursor& c = cursors_[forward.lane];
@@ -414,7 +449,7 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
   }
   while (op_->whole(room.size()) == 0) room = out.reserve(n);  // which grows
   n = op_->whole(std::min(n, room.size()));
-  const Offsets at = state.begin.after(state.done);
+  const StepOffsets at = state.begin.after(state.done);
   if (n >= out.traits().streamed_bytes) {
     stream_forward(step, at, room.first(n), view.data, !forward.only);
   } else {
@@ -443,8 +478,8 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
 
 // The part of forward_some() that moves the bytes, where `room` is best written past the cache: a value that is
 // combined is made in the target, if that is to have it, and not past the cache, since it is read there at once.
-void CpuExecutor::stream_forward(const Step& step, const Offsets& at, std::span<std::byte> room,
-                                 const std::byte* received, bool stores) const {
+void LaneRunner::stream_forward(const Step& step, const StepOffsets& at, std::span<std::byte> room,
+                                const std::byte* received, bool stores) const {
   std::byte* const target = target_at(*op_, step, at);
   const std::byte* value = received;
   if (step.kind == StepKind::kRecvReduce) {
@@ -456,11 +491,6 @@ void CpuExecutor::stream_forward(const Step& step, const Offsets& at, std::span<
     (streaming_ && step.target == Buffer::kOutput ? &copy_streaming : &copy_bytes)(target, received, room.size());
   }
   copy_streaming(room.data(), value, room.size());
-}
-
-bool CpuExecutor::fail(Status status) {
-  status_ = std::move(status);
-  return false;
 }
 
 }  // namespace tutti::internal::executor

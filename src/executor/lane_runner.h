@@ -1,0 +1,159 @@
+// Runs one operation by lanes: each lane works at its own step; a step moves as many bytes as the steps it depends on
+// have passed (watermarks). Blocks are cut into slices, so that what is in flight stays in the cache; at most kWindow
+// slices are open at a time. Needs no room anywhere: when nothing at all moves, every transport gets on by what its
+// peer does alone.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "executor/operation.h"
+#include "executor/steps.h"
+#include "executor/waiter.h"
+
+namespace tutti::internal::executor {
+
+// Sizes that trade one kind of memory traffic for another, as measured on two cores. Tests set them low.
+struct CpuTuning {
+  // For a rank that has so much of a last-level cache; 0: unknown.
+  static CpuTuning of_cache(std::size_t last_level_bytes) {
+    CpuTuning tuning;
+    if (last_level_bytes != 0) tuning.streaming_bytes = std::max(last_level_bytes / 2, kLeastStreamingBytes);
+    return tuning;
+  }
+
+  // How much a receiving or local step handles at a time: in and out together stay well inside a level-2 cache.
+  std::size_t piece_bytes = 64 * 1024;
+  // From this size of the vector on, outputs are written past the cache, except in place. of_cache() takes half of what
+  // a rank has of the last-level cache, of which the communicator's other ranks here have as much; ranks may differ, as
+  // this is about their own stores alone. Two ranks that share 32 MiB, time with over time without: 1.1 at 1 and 2
+  // MiB, 1.0 at 4 MiB, 0.5 (broadcast) to 0.85 (reduce) at 8 MiB, 0.5 (all-gather) to 0.8 (reduce-scatter) at 16 MiB.
+  // With a larger cache: 1.15 at 16 MiB, 0.87 at 32 MiB; in place 1.3 at 32 and 64 MiB.
+  std::size_t streaming_bytes = 32 * 1024 * 1024;
+  // At least, however small the cache: four ranks that take turns took up to 1.2 times as long at 1 MiB.
+  static constexpr std::size_t kLeastStreamingBytes = 4 * 1024 * 1024;
+  // From this size of the vector on, results are put directly into the buffers that the peer advertises. Two ranks,
+  // time with over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from 4 to 16 MiB. Four ranks on two
+  // processors: no difference that could be measured.
+  std::size_t direct_put_bytes = 32 * 1024;
+  // After how many bytes, at least one, advance() returns, a piece more or less: so long other operations of the same
+  // driver wait for their turn, of which a short one takes three. All-reduce of 8 bytes beside one of 256 MiB, two
+  // processes, both queued: 17 us in place of 20 by the median, and without others 3.8.
+  std::size_t turn_bytes = 64 * 1024;
+};
+
+// How far an operation has come that is driven bit by bit.
+enum class Progress { kIdle, kMoved, kDone };
+
+// Used by one thread at a time.
+class LaneRunner {
+ public:
+  // `waiter` outlives it.
+  explicit LaneRunner(Waiter& waiter, const CpuTuning& tuning) : waiter_(waiter), tuning_(tuning) {}
+
+  // run(), or advance() until it is done, comes next; the operation outlives that.
+  void begin(const Operation& op);
+  // The same of an operation of which all steps before `index` are done, and of that step `done` bytes. No message went
+  // by zero copy, and no buffers were advertised.
+  void take_over(const Operation& op, std::uint32_t index, std::size_t done);
+  // To its end; waits.
+  Status run();
+  // Without waiting.
+  Result<Progress> advance(std::int64_t now_ns);
+  // The lanes that are not finished.
+  void list(std::vector<Waiting::For>* lanes) const;
+  // Whether it has failed with a kMismatch that does not say what the peer calls differently.
+  [[nodiscard]] bool unexplained() const { return unexplained_; }
+
+ private:
+  static constexpr std::uint32_t kWindow = 4;
+
+  // One step in one slice.
+  struct StepState {
+    StepOffsets begin;
+    std::size_t size = 0;
+    std::size_t done = 0;      // bytes this step has finished with, except:
+    std::size_t released = 0;  // for a send, bytes that the transport will not read again
+  };
+  // Where a lane is.
+  struct Cursor {
+    std::uint32_t slice = 0;
+    std::uint32_t position = 0;       // in Lane::steps
+    std::uint32_t release_slice = 0;  // sends: the first step not yet released
+    std::uint32_t release_position = 0;
+    std::uint64_t released = 0;  // stream offset where that step began
+    std::uint64_t opened = 0;    // receives: stream offset behind all steps of the slices opened so far
+  };
+
+  // In how many slices every rank runs the operation.
+  [[nodiscard]] static std::uint32_t count_slices(const Operation& op);
+  // One look at the lanes, until so many bytes have been moved. Whether anything has moved; an error in status_.
+  bool move_lanes(std::size_t most);
+  bool open_slice(std::uint32_t slice);
+  void open_states(std::uint32_t slice);
+  template <class AnyLayout>
+  void open_states(std::uint32_t slice, const AnyLayout& layout);
+  void advertise_buffers(std::uint32_t slice);
+  [[nodiscard]] bool waits_for_nobody(std::uint32_t index) const {
+    const std::span<const Dependence> all = dependences_of(*op_->plan, index);
+    return std::none_of(all.begin(), all.end(), [&](const Dependence& d) { return in_place_ || !d.in_place_only; });
+  }
+  void leave_slice(std::uint32_t slice) { --lanes_left_[slice % kWindow]; }
+  // Moves what can move. Returns whether anything did; an error in status_.
+  bool advance_lane(std::uint32_t lane);
+  bool work(std::uint32_t lane, std::uint32_t index, StepState& state);
+  bool send_some(const Lane& lane, const schedule::Step& step, StepState& state, std::size_t limit);
+  bool receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit);
+  bool forward_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
+                    std::size_t n, bool* moved);
+  void stream_forward(const schedule::Step& step, const StepOffsets& at, std::span<std::byte> room,
+                      const std::byte* received, bool stores) const;
+  [[nodiscard]] bool forwards_in_slots(std::uint32_t index, std::size_t bytes) const;
+  bool fused_reduce_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
+                         std::size_t n);
+  bool direct_put_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
+                       std::size_t n);
+  void direct_put_in_blocks(const schedule::Step& step, const StepOffsets& begin, std::span<std::byte> room,
+                            const std::byte* received) const;
+  bool local_some(const schedule::Step& step, StepState& state, std::size_t limit);
+  // Whether anything was released.
+  bool release_sends(std::uint32_t lane);
+  [[nodiscard]] std::size_t ready_limit(std::uint32_t index, const StepState& state) const;
+  [[nodiscard]] StepState& state_of(std::uint32_t slice, std::uint32_t index) {
+    return states_[(slice % kWindow) * op_->plan->schedule.steps.size() + index];
+  }
+  bool fail(Status status) {
+    status_ = std::move(status);
+    return false;
+  }
+  [[nodiscard]] bool finished() const;
+  Status mismatch(const schedule::Step& step, const transport::Fingerprint& theirs) {
+    return mismatch_at(*op_, step, theirs, &unexplained_);
+  }
+
+  Waiter& waiter_;
+  const CpuTuning tuning_;
+  bool unexplained_ = false;
+
+  const Operation* op_ = nullptr;
+  std::vector<StepState> states_;          // kWindow x steps
+  std::vector<Cursor> cursors_;            // per lane
+  std::vector<std::uint32_t> lanes_left_;  // per slice in the window: lanes that have not finished it
+  std::uint32_t slices_ = 1;
+  std::size_t slice_elements_ = 0;   // of each block; with a table in bytes
+  std::uint32_t open_slices_ = 0;    // slices [0, open_slices_) have been opened
+  std::uint32_t current_slice_ = 0;  // of the lane at work
+  std::uint32_t next_lane_ = 0;      // with which the next look begins
+  std::size_t bytes_left_ = 0;       // that this look may move
+  bool in_place_ = false;            // input and output are one memory
+  bool streaming_ = false;           // outputs are written past the cache
+  bool direct_puts_ = false;         // peers may write results into this rank's output, and it into theirs
+  bool combines_ = false;            // the operation reduces
+  Status status_;
+};
+
+}  // namespace tutti::internal::executor
