@@ -80,8 +80,8 @@ class TurnTaking {
 
 // How long a rank spins before it sleeps beside a program that does not yield. While its peer has a processor too, long
 // spins pay: both go on without a sleep. Where that program leaves the two one processor, each spin keeps the peer from
-// it, and uses up the share of the processor that the two have: all-reduce of 8 bytes took 300 to 500 us so, and 5 to
-// 20 without. There a rank finds nothing soon after it has slept. So with each such spin in vain more of the next ones
+// it, and uses up the share of the processor that the two have: all-reduce of 8 bytes took 200 to 500 us so, and 30 to
+// 130 without. There a rank finds nothing soon after it has slept. So with each such spin in vain more of the next ones
 // are short, and if those are in vain as well, most of the next waits sleep at once. A peer that comes half a
 // millisecond late each time looks the same: then some waits sleep that need not.
 //
@@ -90,6 +90,8 @@ class VainSpins {
  public:
   // Longer than a long spin and a few messages, shorter than the time slice for which a peer loses its processor.
   static constexpr std::int64_t kSoonNs = 1'000'000;
+  // More than ranks on one processor do between two sleeps: a rank that only sends goes ahead as far as lanes take.
+  static constexpr std::uint32_t kFewOperations = 64;
   // Between two long spins, which take 300 us each: then they take about 1 us of each wait.
   static constexpr int kMostBetween = 255;
   // If there are so many short ones in between, they take as long as a long one: of more, one in so many is short.
@@ -100,21 +102,29 @@ class VainSpins {
     if (left_ == 0) return Spin::kLong;
     return between_ <= kMostShort || left_ % (kMostShort + 1) == 0 ? Spin::kShort : Spin::kOnce;
   }
-  // Before each sleep to come, after the spin: nothing has come.
-  void note(std::int64_t now_ns) {
-    if (now_ns - woke_ns_ > kSoonNs) {
+  // Before each sleep to come, after the spin: nothing has come. `operation`: the number of the one that waits, modulo
+  // 2^32. kLeaveProcessor: the peer seems to share it.
+  TurnTaking::Advice note(std::int64_t now_ns, std::uint32_t operation) {
+    if (now_ns - woke_ns_ > kSoonNs || operation - woke_in_ > kFewOperations) {
       between_ = left_ = 0;  // it has got on meanwhile
     } else if (left_ > 0) {
       --left_;
     } else {
+      const bool were_few = between_ <= kMostShort;
       left_ = between_ = std::min(2 * between_ + 1, kMostBetween);
+      if (were_few && between_ > kMostShort) return TurnTaking::Advice::kLeaveProcessor;
     }
+    return TurnTaking::Advice::kStay;
   }
   // After it.
-  void woke(std::int64_t now_ns) { woke_ns_ = now_ns; }
+  void woke(std::int64_t now_ns, std::uint32_t operation) {
+    woke_ns_ = now_ns;
+    woke_in_ = operation;
+  }
 
  private:
   std::int64_t woke_ns_ = 0;
+  std::uint32_t woke_in_ = 0;
   int between_ = 0;  // waits that follow a long spin in vain, before the next one
   int left_ = 0;     // of these
 };

@@ -117,7 +117,7 @@ Status Waiter::idle_slowly() {
     const std::int64_t now = now_ns();
     if (yields <= kYieldsBeforeLook) begin_looking(now);
     trials_.sleeps();
-    vain_spins_.note(now);
+    if (vain_spins_.note(now, number_) == TurnTaking::Advice::kLeaveProcessor) (void)affinity_.leave_processor();
     spin(spins_ > 0);
     idle_count_ = spins_ + kLooking - 1;
     return {};
@@ -278,7 +278,7 @@ void Waiter::sleep(std::int64_t now) {
     place.sleep(static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
   }
   disarm();
-  if (quiet) vain_spins_.woke(now_ns());
+  if (quiet) vain_spins_.woke(now_ns(), number_);
   // Something has come meanwhile: a yield would give a time slice away for nothing. But if that was of no use to this
   // rank, or a transport is never quiet, others are let pass. A new set reports what the links are ready for already:
   // another thread that ran now might replace that set before it has served.

@@ -89,10 +89,12 @@ struct Between {
   int shorts = 0;  // of these spin for a short time
 };
 
-// A wait in vain so long after the sleep before.
-void wait_in_vain(VainSpins* spins, std::int64_t* now, std::int64_t after_ns) {
-  spins->woke(*now);
-  spins->note(*now += after_ns);
+// A wait in vain so long after the sleep before, and so many operations later.
+TurnTaking::Advice wait_in_vain(VainSpins* spins, std::int64_t* now, std::int64_t after_ns,
+                                std::uint32_t operations = 2) {
+  constexpr std::uint32_t kBefore = 0xffffffff;
+  spins->woke(*now, kBefore);
+  return spins->note(*now += after_ns, kBefore + operations);
 }
 
 // A long spin in vain, and the waits up to the next one.
@@ -132,6 +134,23 @@ TEST_CASE("the more long spins soon after a sleep are in vain, the more of the n
   while (spins.next() != VainSpins::Spin::kOnce) wait_in_vain(&spins, &now, kTurn);
   wait_in_vain(&spins, &now, kTimeSlice);
   CHECK(spins.next() == VainSpins::Spin::kLong);
+  while (spins.next() != VainSpins::Spin::kOnce) wait_in_vain(&spins, &now, kTurn);
+  wait_in_vain(&spins, &now, kTurn, VainSpins::kFewOperations + 1);
+  CHECK(spins.next() == VainSpins::Spin::kLong);
+}
+
+TEST_CASE("a rank leaves the processor once before it sleeps at once") {
+  VainSpins spins;
+  std::int64_t now = 10'000'000'000;
+  int leaves = 0;
+  for (int i = 0; i < 2000; ++i) {
+    if (wait_in_vain(&spins, &now, kTurn) == TurnTaking::Advice::kLeaveProcessor) {
+      CHECK(leaves == 0);
+      ++leaves;
+      CHECK(spins.next() == VainSpins::Spin::kOnce);
+    }
+  }
+  CHECK(leaves == 1);
 }
 
 TEST_CASE("nothing is given to a program that does not yield") {
