@@ -35,20 +35,20 @@ std::int64_t peak_memory_bytes() {
 
 // Where each rank runs.
 Result<std::vector<RankPlace>> describe_ranks(const Rank& rank) {
-  struct Place {
+  struct Told {
     std::int32_t rank;
     std::int32_t pid;
     std::array<char, 65> host;
     std::array<char, 32> device;
   };
-  Place mine{rank.rank, static_cast<std::int32_t>(getpid()), {}, {}};
+  Told mine{rank.rank, static_cast<std::int32_t>(getpid()), {}, {}};
   gethostname(mine.host.data(), mine.host.size() - 1);
   if (rank.device != nullptr) rank.device->name().copy(mine.device.data(), mine.device.size() - 1);
-  std::vector<Place> all(static_cast<std::size_t>(rank.ranks));
-  const tuttiResult_t result = tuttiAllGather(&mine, all.data(), sizeof(Place), tuttiUint8, rank.own_comm, nullptr);
+  std::vector<Told> all(static_cast<std::size_t>(rank.ranks));
+  const tuttiResult_t result = tuttiAllGather(&mine, all.data(), sizeof(Told), tuttiUint8, rank.own_comm, nullptr);
   if (Status status = to_status(result, "gathering host names", rank.own_comm); !status.is_ok()) return status;
   std::vector<RankPlace> places;
-  for (const Place& place : all) places.push_back({place.rank, place.pid, place.host.data(), place.device.data()});
+  for (const Told& place : all) places.push_back({place.rank, place.pid, place.host.data(), place.device.data()});
   return places;
 }
 

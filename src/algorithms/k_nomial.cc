@@ -5,14 +5,14 @@
 namespace tutti::internal::algorithms {
 namespace {
 
-// Member v's place in the tree of n. Below it are v + 1 .. v + span - 1, as far as there are so many.
-struct Place {
+// Member v's position in the tree of n. Below it are v + 1 .. v + span - 1, as far as there are so many.
+struct TreePosition {
   int n;
   int v;
   int radix;
   std::int64_t span;  // a power of the radix
 
-  Place(int members, int member, int k) : n(members), v(member), radix(k), span(1) {
+  TreePosition(int members, int member, int k) : n(members), v(member), radix(k), span(1) {
     while (span < n && v % (span * radix) == 0) span *= radix;
   }
 
@@ -40,13 +40,13 @@ struct Place {
   }
 };
 
-// Rank r's place in the tree over all ranks, with their blocks.
-struct Node : Place {
+// Rank r's position in the tree over all ranks, with their blocks.
+struct Node : TreePosition {
   int root;             // rank
   std::uint32_t parts;  // chunks of a block
 
   Node(const Builder& b, int k)
-      : Place(b.shape().ranks, (b.rank() - b.shape().root + b.shape().ranks) % b.shape().ranks, k),
+      : TreePosition(b.shape().ranks, (b.rank() - b.shape().root + b.shape().ranks) % b.shape().ranks, k),
         root(b.shape().root),
         parts(b.shape().chunks_per_block()) {}
 
@@ -72,20 +72,20 @@ struct Node : Place {
 }  // namespace
 
 void k_nomial_broadcast(Builder& b, const Group& g, int root, ChunkRange c, int radix) {
-  const Place place(g.size(), g.wrap(g.index() - root), radix);
-  const auto rank = [&](int member) { return g.rank((root + member) % place.n); };
-  if (place.v != 0) b.recv(rank(place.v - place.to_parent()), c);
-  place.for_children_from_largest([&](int distance, int) { b.send(rank(place.v + distance), c); });
+  const TreePosition position(g.size(), g.wrap(g.index() - root), radix);
+  const auto rank = [&](int member) { return g.rank((root + member) % position.n); };
+  if (position.v != 0) b.recv(rank(position.v - position.to_parent()), c);
+  position.for_children_from_largest([&](int distance, int) { b.send(rank(position.v + distance), c); });
 }
 
 void k_nomial_reduce(Builder& b, const Group& g, int root, ChunkRange c, int radix, Completes completes) {
-  const Place place(g.size(), g.wrap(g.index() - root), radix);
-  const auto rank = [&](int member) { return g.rank((root + member) % place.n); };
-  place.for_children([&](int distance, int unit) {
-    const bool last = place.v == 0 && distance + unit >= place.n;
-    b.recv_reduce(rank(place.v + distance), c, completes_if(last, completes));
+  const TreePosition position(g.size(), g.wrap(g.index() - root), radix);
+  const auto rank = [&](int member) { return g.rank((root + member) % position.n); };
+  position.for_children([&](int distance, int unit) {
+    const bool last = position.v == 0 && distance + unit >= position.n;
+    b.recv_reduce(rank(position.v + distance), c, completes_if(last, completes));
   });
-  if (place.v != 0) b.send(rank(place.v - place.to_parent()), c);
+  if (position.v != 0) b.send(rank(position.v - position.to_parent()), c);
 }
 
 void k_nomial_all_reduce(Builder& b, const Group& g, ChunkRange c, int radix, Completes completes) {

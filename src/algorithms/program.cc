@@ -213,30 +213,30 @@ class ProgramReader {
 
   // What stands first in each kind, and says what it is.
   Statement statement(const JsonValue& object, int depth) {
-    struct Kind {
+    struct StatementName {
       const char* name;
       Do what;
     };
-    static constexpr std::array<Kind, 16> kKinds = {{{"for", Do::kFor},
-                                                     {"if", Do::kIf},
-                                                     {"let", Do::kLet},
-                                                     {"send", Do::kSend},
-                                                     {"recv", Do::kRecv},
-                                                     {"recv_reduce", Do::kRecvReduce},
-                                                     {"recv_to_scratch", Do::kRecvToScratch},
-                                                     {"recv_reduce_to_scratch", Do::kRecvReduceToScratch},
-                                                     {"reduce_from_scratch", Do::kReduceFromScratch},
-                                                     {"copy_to_output", Do::kCopyToOutput},
-                                                     {"send_from", Do::kSendFrom},
-                                                     {"recv_into", Do::kRecvInto},
-                                                     {"recv_reduce_into", Do::kRecvReduceInto},
-                                                     {"copy_into", Do::kCopy},
-                                                     {"reduce_into", Do::kReduce},
-                                                     {"wait_for_last", Do::kWaitForLast}}};
+    static constexpr std::array<StatementName, 16> kKinds = {{{"for", Do::kFor},
+                                                              {"if", Do::kIf},
+                                                              {"let", Do::kLet},
+                                                              {"send", Do::kSend},
+                                                              {"recv", Do::kRecv},
+                                                              {"recv_reduce", Do::kRecvReduce},
+                                                              {"recv_to_scratch", Do::kRecvToScratch},
+                                                              {"recv_reduce_to_scratch", Do::kRecvReduceToScratch},
+                                                              {"reduce_from_scratch", Do::kReduceFromScratch},
+                                                              {"copy_to_output", Do::kCopyToOutput},
+                                                              {"send_from", Do::kSendFrom},
+                                                              {"recv_into", Do::kRecvInto},
+                                                              {"recv_reduce_into", Do::kRecvReduceInto},
+                                                              {"copy_into", Do::kCopy},
+                                                              {"reduce_into", Do::kReduce},
+                                                              {"wait_for_last", Do::kWaitForLast}}};
     Statement made;
     made.at = &object;
-    const auto kind =
-        std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& k) { return object.find(k.name) != nullptr; });
+    const auto kind = std::find_if(kKinds.begin(), kKinds.end(),
+                                   [&](const StatementName& k) { return object.find(k.name) != nullptr; });
     if (kind == kKinds.end()) {
       reading_.fail(object, "is none of the statements that there are");
       return made;

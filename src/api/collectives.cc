@@ -130,7 +130,8 @@ Status name_and_check(Call* call, Communicator& comm, Named named) {
 }
 
 // Into the thread's group.
-[[gnu::noinline]] tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* stream, Named named) {
+[[gnu::noinline]] tuttiResult_t submit_to(GroupCalls* group, const Call& call, tuttiComm_t comm, void* stream,
+                                          Named named) {
   return defer(group, comm, stream, name_of(call.collective), [&](Communicator& c, Batch* batch) {
     Call& kept = batch->calls.emplace_back(call);
     std::shared_ptr<const CustomOperator> custom;
@@ -149,7 +150,7 @@ Status name_and_check(Call* call, Communicator& comm, Named named) {
 tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) noexcept try {
   if (InOperator::here()) [[unlikely]]
     return refuse_in_operator(name_of(call.collective));
-  if (Group* const group = current_group(); group != nullptr) [[unlikely]]
+  if (GroupCalls* const group = current_group(); group != nullptr) [[unlikely]]
     return submit_to(group, call, comm, stream, named);
   const Operating operating(number_of(comm));
   if (!operating.status().is_ok()) [[unlikely]]

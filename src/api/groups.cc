@@ -81,7 +81,7 @@ Status name_and_check(Transfer* transfer, Communicator& comm, tuttiDataType_t da
 tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiDataType_t datatype) noexcept try {
   if (InOperator::here()) [[unlikely]]
     return refuse_in_operator(name_of_call(transfer));
-  if (Group* const group = current_group(); group != nullptr) [[unlikely]] {
+  if (GroupCalls* const group = current_group(); group != nullptr) [[unlikely]] {
     return defer(group, comm, stream, name_of_call(transfer), [&](Communicator& c, Batch* batch) {
       Transfer& kept = batch->transfers.emplace_back(transfer);
       return plainly_valid(transfer, c) ? Status() : name_and_check(&kept, c, datatype);
@@ -105,10 +105,10 @@ tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiD
   return report(Status::of_exception());
 }
 
-using Part = Group::Part;
+using CommunicatorCalls = GroupCalls::CommunicatorCalls;
 
 // That nothing of it will be refused, as far as can be known.
-Status check(const Part& part, const Communicator& comm) {
+Status check(const CommunicatorCalls& part, const Communicator& comm) {
   if (comm.failures().is_finalized()) return Status::invalid_usage("the communicator is finalized");
   if (Status s = check_own(part.batch->transfers, comm.rank()); !s.is_ok()) return s;
   for (const Call& call : part.batch->calls) {
@@ -121,8 +121,8 @@ Status check(const Part& part, const Communicator& comm) {
   return check_apart(part.batch->calls, comm.rank(), comm.ranks());
 }
 
-Status check(std::span<const Part> parts) {
-  for (const Part& part : parts) {
+Status check(std::span<const CommunicatorCalls> parts) {
+  for (const CommunicatorCalls& part : parts) {
     const Looking looking(part.comm);
     Status status = looking.status().is_ok() ? check(part, *looking.get()) : looking.status();
     if (!status.is_ok()) return status;
@@ -134,7 +134,7 @@ Status not_started(Status status) {
   return std::move(status).with_context("nothing of the group was started");
 }
 
-Status run_alone(const Part& part) {
+Status run_alone(const CommunicatorCalls& part) {
   const Operating operating(part.comm);
   if (!operating.status().is_ok()) return not_started(operating.status());
   if (Status s = check(part, *operating); !s.is_ok()) return not_started(std::move(s));
@@ -144,7 +144,7 @@ Status run_alone(const Part& part) {
   return status;
 }
 
-Status start(Part* part, std::vector<StreamTail>* tails) {
+Status start(CommunicatorCalls* part, std::vector<StreamTail>* tails) {
   const Operating operating(part->comm);
   if (!operating.status().is_ok()) return operating.status();
   const auto for_own = [&](auto&& f) {
@@ -165,7 +165,7 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
 // streams, since ranks of this process put theirs there together.
 class DevicePart {
  public:
-  explicit DevicePart(const Part& part) : operating_(part.comm) {
+  explicit DevicePart(const CommunicatorCalls& part) : operating_(part.comm) {
     if (!operating_.status().is_ok()) return;
     auto begun = operating_->device_backend()->begin(part.batch, part.cuda_streams);
     begun_ = begun.is_ok() ? std::move(*begun) : nullptr;
@@ -187,14 +187,15 @@ class DevicePart {
 // Communicators do not wait for each other, not where they share a stream either: the progress engine drives what each
 // has queued.
 // *started: whether that was tried of any part.
-Status run(std::span<Part> parts, bool* started) {
+Status run(std::span<CommunicatorCalls> parts, bool* started) {
   if (parts.size() == 1 && parts.front().streams.empty()) return run_alone(parts.front());
   if (Status s = check(parts); !s.is_ok()) return not_started(std::move(s));
-  if (HostFunctions::runs_here() && std::any_of(parts.begin(), parts.end(), [](const Part& p) { return p.waits; }))
+  if (HostFunctions::runs_here() &&
+      std::any_of(parts.begin(), parts.end(), [](const CommunicatorCalls& p) { return p.waits; }))
     return not_started(HostFunctions::waits_here());
   *started = true;
   std::vector<StreamTail> tails;
-  for (const Part& part : parts) {
+  for (const CommunicatorCalls& part : parts) {
     for (const auto& stream : part.streams) {
       const bool known = std::any_of(tails.begin(), tails.end(), [&](const auto& t) { return t.stream() == stream; });
       if (!known) tails.emplace_back(stream);
@@ -205,7 +206,7 @@ Status run(std::span<Part> parts, bool* started) {
     if (first.is_ok()) first = std::move(status);
   };
   std::deque<DevicePart> on_devices;
-  for (Part& part : parts) {
+  for (CommunicatorCalls& part : parts) {
     if (part.cuda_streams.empty()) {
       note(start(&part, &tails));
     } else {
@@ -214,7 +215,7 @@ Status run(std::span<Part> parts, bool* started) {
   }
   for (DevicePart& part : on_devices) note(part.end());
   for (StreamTail& tail : tails) tail.attach();
-  for (const Part& part : parts) {
+  for (const CommunicatorCalls& part : parts) {
     if (part.waits && part.completion != nullptr) {
       (void)part.completion->wait_until_ended();
       note(part.completion->tell());
@@ -225,9 +226,9 @@ Status run(std::span<Part> parts, bool* started) {
 
 // Of a group that could not be begun, or not to its end, for want of memory: its peers wait for it. Returns when
 // nothing of it runs any more, with what has failed the first communicator, which may be older than `status`.
-Status give_up(std::span<const Part> parts, const Status& status) noexcept {
+Status give_up(std::span<const CommunicatorCalls> parts, const Status& status) noexcept {
   Status first;
-  for (const Part& part : parts) {
+  for (const CommunicatorCalls& part : parts) {
     // Even to say that one is gone takes memory.
     static_cast<void>(guarded([&] {
       const Looking looking(part.comm);
@@ -237,15 +238,15 @@ Status give_up(std::span<const Part> parts, const Status& status) noexcept {
       return Status();
     }));
   }
-  for (const Part& part : parts) {
+  for (const CommunicatorCalls& part : parts) {
     if (part.completion != nullptr) static_cast<void>(guarded([&] { return part.completion->wait_until_ended(); }));
   }
   return first.is_ok() ? status : first;
 }
 
 // That nothing of the group was started: each of its communicators was refused something.
-void tell(std::span<const Part> parts, const Status& refused) noexcept {
-  for (const Part& part : parts) {
+void tell(std::span<const CommunicatorCalls> parts, const Status& refused) noexcept {
+  for (const CommunicatorCalls& part : parts) {
     static_cast<void>(guarded([&] {
       const Looking looking(part.comm);
       if (looking.status().is_ok()) looking->note_refusal(refused);
@@ -254,7 +255,7 @@ void tell(std::span<const Part> parts, const Status& refused) noexcept {
   }
 }
 
-Status run_or_give_up(Group& group) {
+Status run_or_give_up(GroupCalls& group) {
   bool gives_up = true;
   bool started = false;
   Status status = guarded([&] {
@@ -269,27 +270,27 @@ Status run_or_give_up(Group& group) {
 
 }  // namespace
 
-Group::Part& Group::find_or_add(std::uint64_t comm) {
+GroupCalls::CommunicatorCalls& GroupCalls::find_or_add(std::uint64_t comm) {
   if (used_ == 1) index_.try_emplace(parts_[0].comm, 0);
   if (const auto known = index_.find(comm); known != index_.end()) return parts_[last_ = known->second];
   if (used_ == parts_.size()) parts_.emplace_back();
-  Part& part = parts_[used_];
+  CommunicatorCalls& part = parts_[used_];
   part.comm = comm;
   if (part.batch == nullptr) part.batch = std::make_shared<Batch>();
   if (used_ > 0) index_.try_emplace(comm, used_);
   return parts_[last_ = used_++];
 }
 
-std::size_t Group::calls_of(std::uint64_t comm) const {
+std::size_t GroupCalls::calls_of(std::uint64_t comm) const {
   std::size_t calls = 0;
-  for (const Part& part : std::span(parts_).first(used_)) {
+  for (const CommunicatorCalls& part : std::span(parts_).first(used_)) {
     if (part.comm == comm) calls += part.batch->calls.size() + part.batch->transfers.size();
   }
   return calls;
 }
 
 Status check_no_group(std::uint64_t comm) {
-  const Group* const group = current_group();
+  const GroupCalls* const group = current_group();
   // Of one that was refused nothing is started.
   const bool runs = group != nullptr && group->refused().is_ok();
   const std::size_t calls = runs ? group->calls_of(comm) : 0;
@@ -299,10 +300,10 @@ Status check_no_group(std::uint64_t comm) {
                   calls == 1 ? "there is a call" : fmt::format("there are {} calls", calls)));
 }
 
-void Group::clear() {
+void GroupCalls::clear() {
   constexpr std::size_t kMostKept = 256;
   parts_.resize(std::min(used_, std::size_t{4}));
-  for (Part& part : parts_) {
+  for (CommunicatorCalls& part : parts_) {
     const Batch& batch = *part.batch;
     // Of a batch that was queued only its completion says that nobody has it any more.
     const bool over = (part.completion == nullptr && part.cuda_streams.empty()) || part.waits;
@@ -330,7 +331,7 @@ void Group::clear() {
 
 using tutti::internal::Status;
 using tutti::internal::Transfer;
-using tutti::internal::api::Group;
+using tutti::internal::api::GroupCalls;
 using tutti::internal::api::type_of;
 
 tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
@@ -351,7 +352,7 @@ tuttiResult_t tuttiGroupStart() {
     ThreadRecord* const record = this_thread();
     if (record == nullptr) return report(Status::out_of_memory());
     if (record->group == nullptr) {
-      record->group = record->spare != nullptr ? std::exchange(record->spare, nullptr) : new Group;
+      record->group = record->spare != nullptr ? std::exchange(record->spare, nullptr) : new GroupCalls;
     }
     record->group->start();
     return tuttiSuccess;
@@ -361,10 +362,10 @@ tuttiResult_t tuttiGroupStart() {
 tuttiResult_t tuttiGroupEnd() {
   using namespace tutti::internal::api;  // NOLINT: this is the C face of that namespace
   return entry_in_mode_of_caller([&] {
-    Group* const group = current_group();
+    GroupCalls* const group = current_group();
     if (group == nullptr) return report(Status::invalid_usage("tuttiGroupEnd without tuttiGroupStart"));
     if (!group->end()) return tuttiSuccess;
-    std::unique_ptr<Group> whole(std::exchange(this_thread()->group, nullptr));
+    std::unique_ptr<GroupCalls> whole(std::exchange(this_thread()->group, nullptr));
     Status status = run_or_give_up(*whole);
     whole->clear();
     delete std::exchange(this_thread()->spare,

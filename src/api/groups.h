@@ -17,10 +17,10 @@
 namespace tutti::internal::api {
 
 // Of one thread. Keeps its memory from group to group.
-class Group {
+class GroupCalls {
  public:
   // What the group has for one communicator.
-  struct Part {
+  struct CommunicatorCalls {
     std::uint64_t comm = 0;
     std::shared_ptr<Batch> batch;
     std::vector<std::shared_ptr<Stream>> streams;  // each once
@@ -33,7 +33,7 @@ class Group {
   // Whether the group is whole.
   bool end() { return --depth_ == 0; }
   // Valid until the next call. Communicators come in the order of their first calls.
-  Part& part_of(std::uint64_t comm) {
+  CommunicatorCalls& part_of(std::uint64_t comm) {
     return used_ != 0 && parts_[last_].comm == comm ? parts_[last_] : find_or_add(comm);
   }
   // How many calls of the communicator are in it.
@@ -43,15 +43,15 @@ class Group {
     if (refused_.is_ok()) refused_ = status;
   }
   [[nodiscard]] const Status& refused() const { return refused_; }
-  [[nodiscard]] std::span<Part> parts() { return std::span(parts_).first(used_); }
+  [[nodiscard]] std::span<CommunicatorCalls> parts() { return std::span(parts_).first(used_); }
   // Nothing is in it then; what is queued is not concerned.
   void clear();
 
  private:
-  Part& find_or_add(std::uint64_t comm);
+  CommunicatorCalls& find_or_add(std::uint64_t comm);
 
   int depth_ = 0;
-  std::vector<Part> parts_;  // those from used_ on are empty
+  std::vector<CommunicatorCalls> parts_;  // those from used_ on are empty
   std::size_t used_ = 0;
   std::size_t last_ = 0;                        // the part that was asked for last
   std::map<std::uint64_t, std::size_t> index_;  // of all parts by communicator, where there are several
@@ -62,7 +62,7 @@ class Group {
 [[nodiscard]] Status check_no_group(std::uint64_t comm);
 
 // The calling thread's, or null.
-inline Group* current_group() noexcept {
+inline GroupCalls* current_group() noexcept {
   const ThreadRecord* const record = this_thread();
   return record == nullptr ? nullptr : record->group;
 }

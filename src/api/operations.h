@@ -62,11 +62,11 @@ inline Status check_elements(DataType type, const Opaque& opaque, std::size_t co
 // Adds to the thread's group what add(communicator, &batch) makes and checks. Of a group that has refused
 // anything no call is ever read, only which communicators it names.
 template <class Add>
-tuttiResult_t defer(Group* group, tuttiComm_t comm, void* stream, const char* name, Add&& add) {
+tuttiResult_t defer(GroupCalls* group, tuttiComm_t comm, void* stream, const char* name, Add&& add) {
   const Looking looking(number_of(comm));
   Status status = guarded([&] {
     if (!looking.status().is_ok()) return looking.status();
-    Group::Part& part = group->part_of(number_of(comm));
+    GroupCalls::CommunicatorCalls& part = group->part_of(number_of(comm));
     if (Status s = add(*looking.get(), part.batch.get()); !s.is_ok()) return s;
     if (looking.get()->device_backend() != nullptr) {
       if (std::find(part.cuda_streams.begin(), part.cuda_streams.end(), stream) == part.cuda_streams.end())

@@ -10,7 +10,7 @@
 
 namespace tutti::internal::api {
 
-class Group;
+class GroupCalls;
 
 struct alignas(64) ThreadRecord {
   // The communicator handle whose operation the thread is in; 0: none. Written by the thread itself.
@@ -21,8 +21,8 @@ struct alignas(64) ThreadRecord {
   bool in_operator = false;      // of this thread alone: it runs the function of an operator (InOperator)
   ThreadRecord* next = nullptr;  // constant once the record is in the list
   // Of this thread alone.
-  Group* group = nullptr;  // between tuttiGroupStart and tuttiGroupEnd
-  Group* spare = nullptr;  // an empty one, whose memory the next group uses
+  GroupCalls* group = nullptr;  // between tuttiGroupStart and tuttiGroupEnd
+  GroupCalls* spare = nullptr;  // an empty one, whose memory the next group uses
   Status last_error;
   Status told;  // keeps the text alive that tuttiGetLastError returned last
 };

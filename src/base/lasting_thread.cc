@@ -58,18 +58,18 @@ ForkMutex& mutex = *new ForkMutex;
 
 class LastingThreads {
  public:
-  struct Entry {
+  struct Listed {
     std::shared_ptr<Control> control;
     ServiceThread thread;  // joined where the entry ends
     pid_t owner = 0;
   };
-  using Entries = std::list<Entry>;
+  using Entries = std::list<Listed>;
 
   // Tells all threads to end, and hands them over. For good: threads of the application may still call while the
   // process exits.
   Entries end() TUTTI_REQUIRES(mutex) {
     ended_ = true;
-    for (Entry& entry : entries_) {
+    for (Listed& entry : entries_) {
       if (entry.owner == os::kernel().getpid()) {
         entry.control->stop();
       } else {
@@ -88,7 +88,7 @@ class LastingThreads {
     }
     auto control = std::make_shared<Control>();
     if (Status s = control->create(); !s.is_ok()) return s;
-    Entry& entry = entries_.emplace_back();
+    Listed& entry = entries_.emplace_back();
     entry.control = control;
     entry.owner = os::kernel().getpid();
     Status started = entry.thread.start([control, body = std::move(body)] {

@@ -55,32 +55,32 @@ void BoundOperations::keep_empty(const Call& call, const transport::Fingerprint&
   }
 }
 
-LastBound::Place* BoundOperations::find(const CallName& name, DataType type, ReduceOp op) noexcept {
+LastBound::BoundCall* BoundOperations::find(const CallName& name, DataType type, ReduceOp op) noexcept {
   if (on_device_) return nullptr;  // what is bound has buffers of the host
-  LastBound::Place* const place =
+  LastBound::BoundCall* const found =
       last_bound_.find(executor::call_word(name.collective, type, op), name.root, name.count);
-  if (place == nullptr || (!place->resolved && !resolve(place, name.collective))) return nullptr;
-  last_bound_.set_last(place, name);
-  return place;
+  if (found == nullptr || (!found->resolved && !resolve(found, name.collective))) return nullptr;
+  last_bound_.set_last(found, name);
+  return found;
 }
 
 // The short way of calls of which there is none is to have no steps. Without memory to say so it is asked for again.
-bool BoundOperations::resolve(LastBound::Place* place, Collective collective) noexcept {
+bool BoundOperations::resolve(LastBound::BoundCall* found, Collective collective) noexcept {
   try {
-    executor::CpuExecutor::short_steps(place->operation, &place->steps);
+    executor::CpuExecutor::short_steps(found->operation, &found->steps);
   } catch (...) {
     return false;
   }
   const CollectiveInfo& info = info_of(collective);
-  place->reads = has_data(collective) && has_any(info.input, rank(), place->root);
-  place->writes = has_data(collective) && has_any(info.output, rank(), place->root);
-  place->in_place.reset();
+  found->reads = has_data(collective) && has_any(info.input, rank(), found->root);
+  found->writes = has_data(collective) && has_any(info.output, rank(), found->root);
+  found->in_place.reset();
   if (input_is_output(collective))
-    place->in_place = in_place_offset(collective, place->operation.bytes / blocks_of(collective, ranks()), rank());
-  place->apart = place->reads && place->writes ? place->operation.bytes : 0;
-  place->plan = &place->operation.plan->identity;
-  place->planned_word = executor::with_plan({.call = place->word}, place->plan->hash).call;
-  place->resolved = true;
+    found->in_place = in_place_offset(collective, found->operation.bytes / blocks_of(collective, ranks()), rank());
+  found->apart = found->reads && found->writes ? found->operation.bytes : 0;
+  found->plan = &found->operation.plan->identity;
+  found->planned_word = executor::with_plan({.call = found->word}, found->plan->hash).call;
+  found->resolved = true;
   return true;
 }
 

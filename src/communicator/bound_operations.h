@@ -49,9 +49,9 @@ class BoundOperations {
   }
 
   // The call that was bound last, as the program has named it; null: none.
-  [[nodiscard]] LastBound::Place* last() const { return last_bound_.last(); }
+  [[nodiscard]] LastBound::BoundCall* last() const { return last_bound_.last(); }
   // The call of this name, if it was made lately.
-  [[gnu::noinline]] LastBound::Place* find(const CallName& name, DataType type, ReduceOp op) noexcept;
+  [[gnu::noinline]] LastBound::BoundCall* find(const CallName& name, DataType type, ReduceOp op) noexcept;
   // A call that moves nothing, which is then one that was made lately.
   void keep_empty(const Call& call, const transport::Fingerprint& fingerprint) noexcept;
 
@@ -81,7 +81,7 @@ class BoundOperations {
   Status prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes);
   Status reserve_scratch(std::size_t bytes);
   // Finds out whether there is a short way.
-  bool resolve(LastBound::Place* place, Collective collective) noexcept;
+  bool resolve(LastBound::BoundCall* place, Collective collective) noexcept;
 
   const Epoch& epoch_;
   CallHistory& history_;

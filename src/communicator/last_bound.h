@@ -33,7 +33,7 @@ struct CallName {
 class LastBound {
  public:
   // A call, and how it was bound. What it says of buffers holds for others of that call as well.
-  struct Place {
+  struct BoundCall {
     std::uint32_t word = 0;  // Fingerprint::call, without a plan
     int root = 0;
     std::size_t count = 0;
@@ -77,54 +77,54 @@ class LastBound {
   // plan yet.
   [[nodiscard]] const executor::Operation* repeat(const Call& call, const transport::Fingerprint& fingerprint) {
     // Not by the call's own bytes: they have just been written one by one, and read together they would be waited for.
-    Place* const place = find(fingerprint.call, call.root, call.count);
-    if (place == nullptr || needs_copy(call)) [[unlikely]]
+    BoundCall* const bound = find(fingerprint.call, call.root, call.count);
+    if (bound == nullptr || needs_copy(call)) [[unlikely]]
       return nullptr;
-    executor::Operation& operation = place->operation;
+    executor::Operation& operation = bound->operation;
     operation.fingerprint = executor::with_plan(fingerprint, operation.plan->identity.hash);
-    place->set_buffers(call.send, call.recv);
+    bound->set_buffers(call.send, call.recv);
     return &operation;
   }
   // The one that set_last() has named. Null: none any more.
-  [[nodiscard]] Place* last() const { return last_; }
+  [[nodiscard]] BoundCall* last() const { return last_; }
   // REQUIRES: it is resolved.
-  void set_last(Place* place, const CallName& name) {
-    place->name = name;
-    last_ = place;
+  void set_last(BoundCall* bound, const CallName& name) {
+    bound->name = name;
+    last_ = bound;
   }
   // Null if there was none lately. `word`: as executor::call_word() gives it, of any arguments.
-  [[nodiscard]] Place* find(std::uint32_t word, int root, std::size_t count) {
-    Place* const place = place_of(word, root, count).get();
-    if (place == nullptr) return nullptr;
-    const bool same = word == place->word && count == place->count && root == place->root;
-    return same && (place->operation.plan != nullptr || place->empty) ? place : nullptr;
+  [[nodiscard]] BoundCall* find(std::uint32_t word, int root, std::size_t count) {
+    BoundCall* const bound = kept_at(word, root, count).get();
+    if (bound == nullptr) return nullptr;
+    const bool same = word == bound->word && count == bound->count && root == bound->root;
+    return same && (bound->operation.plan != nullptr || bound->empty) ? bound : nullptr;
   }
   const executor::Operation& keep(const Call& call, const transport::Fingerprint& fingerprint,
                                   const executor::Operation& operation) {
-    Place& place = name_place(call, fingerprint);
-    place.has_buffers = has_data(call.collective);
-    place.send = place.recv = &place;
-    return place.operation = operation;
+    BoundCall& bound = name_call(call, fingerprint);
+    bound.has_buffers = has_data(call.collective);
+    bound.send = bound.recv = &bound;
+    return bound.operation = operation;
   }
   // A call that moves nothing.
   void keep_empty(const Call& call, const transport::Fingerprint& fingerprint) {
-    Place& place = name_place(call, fingerprint);
-    place.operation.plan = nullptr;
-    place.steps.clear();
-    place.empty = place.resolved = true;
+    BoundCall& bound = name_call(call, fingerprint);
+    bound.operation.plan = nullptr;
+    bound.steps.clear();
+    bound.empty = bound.resolved = true;
   }
   // What the operations refer to is no longer so.
   void forget() {
     last_ = nullptr;
-    for (const std::unique_ptr<Place>& place : places_) {
-      if (place != nullptr) place->operation.plan = nullptr;
+    for (const std::unique_ptr<BoundCall>& bound : calls_) {
+      if (bound != nullptr) bound->operation.plan = nullptr;
     }
   }
 
  private:
-  Place& name_place(const Call& call, const transport::Fingerprint& fingerprint) {
-    std::unique_ptr<Place>& kept = place_of(fingerprint.call, call.root, call.count);
-    if (kept == nullptr) kept = std::make_unique<Place>();
+  BoundCall& name_call(const Call& call, const transport::Fingerprint& fingerprint) {
+    std::unique_ptr<BoundCall>& kept = kept_at(fingerprint.call, call.root, call.count);
+    if (kept == nullptr) kept = std::make_unique<BoundCall>();
     kept->word = fingerprint.call;
     kept->count = call.count;
     kept->root = call.root;
@@ -132,19 +132,19 @@ class LastBound {
     last_ = nullptr;
     return *kept;
   }
-  static constexpr unsigned kPlaceBits = 4;
+  static constexpr unsigned kCallBits = 4;
 
   static void set_base(transport::Source* source, const void* base) {
     source->base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - source->begin);
   }
-  std::unique_ptr<Place>& place_of(std::uint32_t word, int root, std::size_t count) {
+  std::unique_ptr<BoundCall>& kept_at(std::uint32_t word, int root, std::size_t count) {
     const std::uint32_t all = word ^ static_cast<std::uint32_t>(count) ^ (static_cast<std::uint32_t>(root) << 24);
-    return places_[(all * 0x9E3779B1u) >> (32 - kPlaceBits)];  // 2^32 / golden ratio
+    return calls_[(all * 0x9E3779B1u) >> (32 - kCallBits)];  // 2^32 / golden ratio
   }
 
   // Made when first used: programs have thousands of communicators, of which most make few kinds of calls.
-  std::array<std::unique_ptr<Place>, std::size_t{1} << kPlaceBits> places_;
-  Place* last_ = nullptr;
+  std::array<std::unique_ptr<BoundCall>, std::size_t{1} << kCallBits> calls_;
+  BoundCall* last_ = nullptr;
 };
 
 }  // namespace tutti::internal

@@ -88,11 +88,11 @@ Status Operations::bind_and_run(const Call& call, const transport::Fingerprint& 
 
 Status Operations::go_on_repeated() {
   const CallHistory::Inside inside(history_);
-  const LastBound::Place& place = *begun_.place;
-  const transport::Fingerprint& fingerprint = place.operation.fingerprint;
+  const LastBound::BoundCall& bound = *begun_.bound;
+  const transport::Fingerprint& fingerprint = bound.operation.fingerprint;
   return attempt(
-      fingerprint.sequence, [&] { return describe({.collective = place.name.collective}, fingerprint); },
-      [&] { return executor_.run(place.operation, fingerprint.sequence, begun_.done); });
+      fingerprint.sequence, [&] { return describe({.collective = bound.name.collective}, fingerprint); },
+      [&] { return executor_.run(bound.operation, fingerprint.sequence, begun_.done); });
 }
 
 Status Operations::run(const Coalesced& coalesced) {

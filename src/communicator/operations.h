@@ -70,7 +70,7 @@ class Operations {
   executor::CpuExecutor executor_;
   BoundOperations bound_;
   struct {
-    const LastBound::Place* place = nullptr;
+    const LastBound::BoundCall* bound = nullptr;
     std::size_t done = 0;  // of its steps
   } begun_;                // by repeat()
 };
@@ -78,29 +78,29 @@ class Operations {
 template <class TypeAndOp>
 inline Operations::Repeated Operations::repeat(Collective collective, std::uint64_t types, std::size_t count, int root,
                                                const void* send, void* recv, TypeAndOp type_and_op) {
-  LastBound::Place* place = bound_.last();
-  if (place == nullptr || !place->name.is(collective, types, count, root)) [[unlikely]] {
+  LastBound::BoundCall* bound = bound_.last();
+  if (bound == nullptr || !bound->name.is(collective, types, count, root)) [[unlikely]] {
     const auto [type, op] = type_and_op();
-    place = bound_.find({types, count, collective, root}, type, op);
-    if (place == nullptr) return Repeated::kNo;
+    bound = bound_.find({types, count, collective, root}, type, op);
+    if (bound == nullptr) return Repeated::kNo;
   }
-  if (place->steps.empty()) {
-    if (!place->empty) return Repeated::kNo;
-    history_.begin_empty(place->word, place->root);
+  if (bound->steps.empty()) {
+    if (!bound->empty) return Repeated::kNo;
+    history_.begin_empty(bound->word, bound->root);
     return Repeated::kDone;
   }
-  if (send != place->send || recv != place->recv) {
-    if (!place->suits(send, recv)) [[unlikely]]
+  if (send != bound->send || recv != bound->recv) {
+    if (!bound->suits(send, recv)) [[unlikely]]
       return Repeated::kNo;
-    place->set_buffers(send, recv);
+    bound->set_buffers(send, recv);
   }
   const transport::Fingerprint fingerprint =
-      history_.begin(place->word, place->root, place->count, *place->plan, place->planned_word);
-  const std::size_t done = executor_.run_short(place->operation, fingerprint, place->steps);
-  if (done == place->steps.size()) [[likely]]
+      history_.begin(bound->word, bound->root, bound->count, *bound->plan, bound->planned_word);
+  const std::size_t done = executor_.run_short(bound->operation, fingerprint, bound->steps);
+  if (done == bound->steps.size()) [[likely]]
     return Repeated::kDone;
-  place->operation.fingerprint = fingerprint;
-  begun_ = {place, done};
+  bound->operation.fingerprint = fingerprint;
+  begun_ = {bound, done};
   return Repeated::kBegun;
 }
 

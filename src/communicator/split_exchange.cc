@@ -31,7 +31,7 @@ std::string reason_of(const Status& status) {
 
 }  // namespace
 
-Result<SplitExchange::Group> SplitExchange::ask(const SplitWish& wish) {
+Result<SplitExchange::Answer> SplitExchange::ask(const SplitWish& wish) {
   const auto n = static_cast<std::size_t>(epoch_.ranks());
   const bool refuses = !wish.refused.is_ok();
   const std::string text = refuses                    ? reason_of(wish.refused)
@@ -63,7 +63,7 @@ Result<SplitExchange::Group> SplitExchange::ask(const SplitWish& wish) {
     const Code code = code_of(requests[r].refused);
     if (code != Code::kSuccess) return told_by(static_cast<int>(r), code, (*texts)[r]);
   }
-  Group found;
+  Answer found;
   if (wish.color == kNoColor) return found;
   found.group.members = members_of(requests, wish.color);
   found.group.id = requests[static_cast<std::size_t>(found.group.members.front())].id;

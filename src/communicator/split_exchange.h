@@ -30,12 +30,12 @@ class SplitExchange {
       : epoch_(epoch), failures_(failures), run_(std::move(run)) {}
 
   // What this rank needs to make its part of the new communicator, if it names a color.
-  struct Group {
+  struct Answer {
     SplitGroup group;
     std::vector<std::string> texts;  // see Epoch::link()
   };
   // The first exchange. An error of all ranks if one of them refuses.
-  Result<Group> ask(const SplitWish& wish);
+  Result<Answer> ask(const SplitWish& wish);
   // The second: whether all ranks have `own` ok; an error that names one that has not.
   Status agree(Status own);
 

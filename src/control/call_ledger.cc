@@ -17,9 +17,9 @@ Status CallLedger::add(int rank, const std::vector<CallRecord>& calls, bool* is_
   *is_new = false;
   for (const CallRecord& call : calls) {
     // Numbers come again after 2^32: what is far behind must not be taken for the call that has its number then.
-    std::erase_if(entries_, [&](const Entry& e) { return is_before(e.call.sequence + kMaxEntries, call.sequence); });
+    std::erase_if(entries_, [&](const Reported& e) { return is_before(e.call.sequence + kMaxEntries, call.sequence); });
     const auto known = std::find_if(entries_.begin(), entries_.end(),
-                                    [&](const Entry& entry) { return entry.call.sequence == call.sequence; });
+                                    [&](const Reported& entry) { return entry.call.sequence == call.sequence; });
     if (known == entries_.end()) {
       *is_new = true;
       entries_.push_back({call, rank});

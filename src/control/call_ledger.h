@@ -22,11 +22,11 @@ class CallLedger {
   Status add(int rank, const std::vector<CallRecord>& calls, bool* is_new);
 
  private:
-  struct Entry {
+  struct Reported {
     CallRecord call;
     int rank;  // that first reported it, or first with its plan
   };
-  std::deque<Entry> entries_;  // the latest last
+  std::deque<Reported> entries_;  // the latest last
 };
 
 }  // namespace tutti::internal

@@ -32,8 +32,8 @@ std::shared_ptr<const ControlComm::Watching> ControlComm::watching() const {
 
 bool ControlComm::hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from) {
   const int ranks = tree_->ranks();
-  const Kind kind = header.kind;
-  if (kind == Kind::kParts) {
+  const FrameKind kind = header.kind;
+  if (kind == FrameKind::kParts) {
     Parts parts;
     // Of other members the parts may have other places.
     const bool same = header.members == name_.members;
@@ -41,29 +41,29 @@ bool ControlComm::hear(const Header& header, net::Unpacker* unpacker, const std:
     return !are_members(header.members, rank_of(parts.from)) || on_parts(std::move(parts), frame, from);
   }
   if (!are_members(header.members, -1)) return true;
-  if (kind == Kind::kDecision) {
+  if (kind == FrameKind::kDecision) {
     std::string decision;
     if (!unpack_decision(unpacker, &decision)) return false;
     on_decision(std::move(decision));
     return true;
   }
-  if (kind == Kind::kNotice) {
+  if (kind == FrameKind::kNotice) {
     Notice notice;
     if (!unpack_notice(unpacker, &notice)) return false;
     on_notice(notice, frame, from);
     return true;
   }
-  if (kind == Kind::kLeaveNotices) {
+  if (kind == FrameKind::kLeaveNotices) {
     std::vector<LeaveNotice> leave_notices;
     if (!unpack_leave_notices(unpacker, static_cast<int>(members_.size()), &leave_notices)) return false;
     on_leave_notices(std::move(leave_notices), from);
     return true;
   }
-  if (kind == Kind::kRefusal) {
+  if (kind == FrameKind::kRefusal) {
     Refusal refusal;
     return unpack_refusal(unpacker, ranks, &refusal) && on_refusal(std::move(refusal), frame, from);
   }
-  if (kind != Kind::kCompare || !unpacker->complete()) return false;
+  if (kind != FrameKind::kCompare || !unpacker->complete()) return false;
   on_compare(frame, from);
   return true;
 }

@@ -65,13 +65,13 @@ void take(net::Unpacker* unpacker, std::vector<CallRecord>* records) {
   }
 }
 
-net::Packer begin(Kind kind, CommId comm) {
+net::Packer begin(FrameKind kind, CommId comm) {
   net::Packer packer;
   packer.number(static_cast<std::uint8_t>(kind)).number(comm);
   return packer;
 }
 
-net::Packer begin_named(Kind kind, const CommName& comm) {
+net::Packer begin_named(FrameKind kind, const CommName& comm) {
   net::Packer packer = begin(kind, comm.id);
   packer.text(comm.members);
   return packer;
@@ -79,7 +79,7 @@ net::Packer begin_named(Kind kind, const CommName& comm) {
 
 // To the ranks of one communicator, whoever passes them on.
 bool names_members(std::uint8_t kind) {
-  return kind >= static_cast<std::uint8_t>(Kind::kParts) && kind < static_cast<std::uint8_t>(Kind::kCalls);
+  return kind >= static_cast<std::uint8_t>(FrameKind::kParts) && kind < static_cast<std::uint8_t>(FrameKind::kCalls);
 }
 
 void put(net::Packer* packer, const RankSet& ranks) {
@@ -191,15 +191,15 @@ std::size_t count_members(const std::string& members, int ranks) {
 }
 
 std::string pack_bye(int rank) {
-  return begin(Kind::kBye, 0).number(rank).bytes();
+  return begin(FrameKind::kBye, 0).number(rank).bytes();
 }
 
 std::string pack_death(const Death& death) {
-  return begin(Kind::kDeath, 0).number(death.rank).text(death.host).number(death.pid).bytes();
+  return begin(FrameKind::kDeath, 0).number(death.rank).text(death.host).number(death.pid).bytes();
 }
 
 std::string pack_contacts(const std::vector<Contact>& contacts) {
-  net::Packer packer = begin(Kind::kContacts, 0);
+  net::Packer packer = begin(FrameKind::kContacts, 0);
   packer.number(static_cast<std::uint32_t>(contacts.size()));
   std::string before;
   for (const Contact& contact : contacts) {
@@ -211,11 +211,15 @@ std::string pack_contacts(const std::vector<Contact>& contacts) {
 }
 
 std::string pack_attachment(const Attachment& attachment) {
-  return begin(Kind::kAttachment, 0).number(attachment.rank).number(attachment.parent).number(attachment.count).bytes();
+  return begin(FrameKind::kAttachment, 0)
+      .number(attachment.rank)
+      .number(attachment.parent)
+      .number(attachment.count)
+      .bytes();
 }
 
 std::string pack_parts(const CommName& comm, const Parts& parts) {
-  net::Packer packer = begin_named(Kind::kParts, comm);
+  net::Packer packer = begin_named(FrameKind::kParts, comm);
   packer.number(parts.round).number(parts.from);
   put(&packer, parts.places);
   std::string before;
@@ -227,15 +231,15 @@ std::string pack_parts(const CommName& comm, const Parts& parts) {
 }
 
 std::string pack_decision(const CommName& comm, const std::string& decision) {
-  return begin_named(Kind::kDecision, comm).text(decision).bytes();
+  return begin_named(FrameKind::kDecision, comm).text(decision).bytes();
 }
 
 std::string pack_notice(const CommName& comm, const Notice& notice) {
-  return begin_named(Kind::kNotice, comm).number(static_cast<std::int32_t>(notice.code)).text(notice.text).bytes();
+  return begin_named(FrameKind::kNotice, comm).number(static_cast<std::int32_t>(notice.code)).text(notice.text).bytes();
 }
 
 std::string pack_leave_notices(const CommName& comm, const std::vector<LeaveNotice>& leave_notices) {
-  net::Packer packer = begin_named(Kind::kLeaveNotices, comm);
+  net::Packer packer = begin_named(FrameKind::kLeaveNotices, comm);
   packer.number(static_cast<std::uint32_t>(leave_notices.size()));
   for (const LeaveNotice& leave_notice : leave_notices) {
     put(&packer, leave_notice.places);
@@ -246,23 +250,23 @@ std::string pack_leave_notices(const CommName& comm, const std::vector<LeaveNoti
 }
 
 std::string pack_compare(const CommName& comm) {
-  return begin_named(Kind::kCompare, comm).bytes();
+  return begin_named(FrameKind::kCompare, comm).bytes();
 }
 
 std::string pack_refusal(const CommName& comm, const Refusal& refusal) {
-  net::Packer packer = begin_named(Kind::kRefusal, comm);
+  net::Packer packer = begin_named(FrameKind::kRefusal, comm);
   packer.number(refusal.rank).number(refusal.sequence).number(refusal.serial).text(refusal.text);
   return packer.bytes();
 }
 
 std::string pack_calls(CommId comm, const Calls& calls) {
-  net::Packer packer = begin(Kind::kCalls, comm);
+  net::Packer packer = begin(FrameKind::kCalls, comm);
   packer.number(static_cast<std::uint8_t>(calls.down)).number(calls.rank);
   put(&packer, calls.records);
   return packer.bytes();
 }
 
-std::string pack_inquiry(CommId comm, Kind kind, const Inquiry& inquiry) {
+std::string pack_inquiry(CommId comm, FrameKind kind, const Inquiry& inquiry) {
   net::Packer packer = begin(kind, comm);
   packer.number(inquiry.token);
   put(&packer, inquiry.question);
@@ -270,17 +274,17 @@ std::string pack_inquiry(CommId comm, Kind kind, const Inquiry& inquiry) {
 }
 
 std::string pack_here(CommId comm, std::uint32_t token) {
-  return begin(Kind::kHere, comm).number(token).bytes();
+  return begin(FrameKind::kHere, comm).number(token).bytes();
 }
 
 std::string pack_absence(CommId comm, const Absence& absence) {
-  net::Packer packer = begin(Kind::kAbsent, comm);
+  net::Packer packer = begin(FrameKind::kAbsent, comm);
   put(&packer, absence);
   return packer.bytes();
 }
 
 std::string pack_answer(CommId comm, const Answer& answer) {
-  net::Packer packer = begin(Kind::kAnswer, comm);
+  net::Packer packer = begin(FrameKind::kAnswer, comm);
   put(&packer, answer.question);
   packer.number(static_cast<std::uint32_t>(answer.absent.size()));
   for (const Absence& absence : answer.absent) put(&packer, absence);
@@ -289,11 +293,11 @@ std::string pack_answer(CommId comm, const Answer& answer) {
 
 bool unpack_header(net::Unpacker* unpacker, Header* header) {
   const auto kind = unpacker->number<std::uint8_t>();
-  header->kind = static_cast<Kind>(kind);
+  header->kind = static_cast<FrameKind>(kind);
   header->comm = unpacker->number<CommId>();
   if (names_members(kind)) header->members = unpacker->text();
-  return unpacker->ok() && kind >= static_cast<std::uint8_t>(Kind::kBye) &&
-         kind <= static_cast<std::uint8_t>(Kind::kAnswer);
+  return unpacker->ok() && kind >= static_cast<std::uint8_t>(FrameKind::kBye) &&
+         kind <= static_cast<std::uint8_t>(FrameKind::kAnswer);
 }
 
 bool unpack_bye(net::Unpacker* unpacker, int ranks, int* rank) {

@@ -16,7 +16,7 @@
 
 namespace tutti::internal::control {
 
-enum class Kind : std::uint8_t {
+enum class FrameKind : std::uint8_t {
   // Of the job.
   kBye = 1,         // a rank leaves for good
   kDeath = 2,       // a rank has died
@@ -56,7 +56,7 @@ std::string member_bits(const std::vector<int>& ranks);
 [[nodiscard]] std::size_t count_members(const std::string& members, int ranks);
 
 struct Header {
-  Kind kind = Kind::kBye;
+  FrameKind kind = FrameKind::kBye;
   CommId comm = 0;
   std::string members;  // as in CommName, of frames that are to all ranks of the job
 };
@@ -123,7 +123,7 @@ std::string pack_leave_notices(const CommName& comm, const std::vector<LeaveNoti
 std::string pack_compare(const CommName& comm);
 std::string pack_refusal(const CommName& comm, const Refusal& refusal);
 std::string pack_calls(CommId comm, const Calls& calls);
-std::string pack_inquiry(CommId comm, Kind kind, const Inquiry& inquiry);
+std::string pack_inquiry(CommId comm, FrameKind kind, const Inquiry& inquiry);
 std::string pack_here(CommId comm, std::uint32_t token);
 std::string pack_absence(CommId comm, const Absence& absence);
 std::string pack_answer(CommId comm, const Answer& answer);

@@ -203,7 +203,7 @@ class SocketTree {
   void read_from(Neighbour* from);
   void handle(Neighbour* from, const std::string& frame);
   bool hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, Neighbour* from);
-  bool hear_of_ranks(Kind kind, net::Unpacker* unpacker, const std::string& frame, Neighbour* from);
+  bool hear_of_ranks(FrameKind kind, net::Unpacker* unpacker, const std::string& frame, Neighbour* from);
   bool hear_for_all(const Header& header, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from);
   bool hear_calls(CommId comm, net::Unpacker* unpacker, const Neighbour* from);
   bool hear_inquiry(const Header& header, net::Unpacker* unpacker, Neighbour* from);
@@ -259,14 +259,14 @@ class SocketTree {
   [[nodiscard]] bool job_is_over() const;
   void flush(Neighbour* neighbour);
   [[nodiscard]] bool all_sent() const;
-  void on_inquiry(CommId comm, Kind kind, const Inquiry& inquiry, Neighbour* from);
+  void on_inquiry(CommId comm, FrameKind kind, const Inquiry& inquiry, Neighbour* from);
   void on_receipt(CommId comm, std::uint32_t token, const Neighbour* from);
   void on_absence(CommId comm, const Absence& absence);
   void on_answer(CommId comm, const Answer& answer);
   void probe(CommId comm, const Question& question);
   void inquire_again();
   Round* begin(CommId comm, Round::Phase phase, const Question& question);
-  void send_inquiry(CommId comm, Round* round, Kind kind, Neighbour* to);
+  void send_inquiry(CommId comm, Round* round, FrameKind kind, Neighbour* to);
   void judge_silence(CommId comm);
   void advance_rounds();
   void wake_for_rounds(net::PollSet* set) const;

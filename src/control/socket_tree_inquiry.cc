@@ -40,7 +40,7 @@ SocketTree::Round* SocketTree::begin(CommId comm, Round::Phase phase, const Ques
   return round;
 }
 
-void SocketTree::send_inquiry(CommId comm, Round* round, Kind kind, Neighbour* to) {
+void SocketTree::send_inquiry(CommId comm, Round* round, FrameKind kind, Neighbour* to) {
   round->owing.insert(to->rank);
   send(pack_inquiry(comm, kind, {round->token, round->question}), to);
 }
@@ -51,14 +51,14 @@ void SocketTree::inquire(CommId comm, const Question& question) {
   Neighbour* const up = parent();
   if (up == nullptr && !search_) return probe(comm, question);
   Round* const round = begin(comm, Round::Phase::kAsked, question);
-  if (round != nullptr && up != nullptr) send_inquiry(comm, round, Kind::kAsk, up);
+  if (round != nullptr && up != nullptr) send_inquiry(comm, round, FrameKind::kAsk, up);
 }
 
 void SocketTree::probe(CommId comm, const Question& question) {
   Round* const round = begin(comm, Round::Phase::kProbing, question);
   for (Neighbour& neighbour : neighbours_) {
     const bool below = !neighbour.is_parent && neighbour.socket.valid();
-    if (below && round != nullptr) send_inquiry(comm, round, Kind::kProbe, &neighbour);
+    if (below && round != nullptr) send_inquiry(comm, round, FrameKind::kProbe, &neighbour);
   }
 }
 
@@ -74,9 +74,9 @@ void SocketTree::inquire_again() {
   }
 }
 
-void SocketTree::on_inquiry(CommId comm, Kind kind, const Inquiry& inquiry, Neighbour* from) {
+void SocketTree::on_inquiry(CommId comm, FrameKind kind, const Inquiry& inquiry, Neighbour* from) {
   send(pack_here(comm, inquiry.token), from);
-  if (kind == Kind::kAsk) return inquire(comm, inquiry.question);
+  if (kind == FrameKind::kAsk) return inquire(comm, inquiry.question);
   probe(comm, inquiry.question);
 }
 

@@ -48,24 +48,24 @@ void SocketTree::handle(Neighbour* from, const std::string& frame) {
 }
 
 bool SocketTree::hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, Neighbour* from) {
-  if (header.kind < Kind::kParts) return hear_of_ranks(header.kind, unpacker, frame, from);
-  if (header.kind < Kind::kCalls) return hear_for_all(header, unpacker, frame, from);
-  if (header.kind == Kind::kCalls) return hear_calls(header.comm, unpacker, from);
+  if (header.kind < FrameKind::kParts) return hear_of_ranks(header.kind, unpacker, frame, from);
+  if (header.kind < FrameKind::kCalls) return hear_for_all(header, unpacker, frame, from);
+  if (header.kind == FrameKind::kCalls) return hear_calls(header.comm, unpacker, from);
   return hear_inquiry(header, unpacker, from);
 }
 
-bool SocketTree::hear_of_ranks(Kind kind, net::Unpacker* unpacker, const std::string& frame, Neighbour* from) {
+bool SocketTree::hear_of_ranks(FrameKind kind, net::Unpacker* unpacker, const std::string& frame, Neighbour* from) {
   int rank = -1;
   Death death;
   std::vector<Contact> contacts;
   Attachment attachment;
-  if (kind == Kind::kBye) {
+  if (kind == FrameKind::kBye) {
     if (!unpack_bye(unpacker, ranks_, &rank)) return false;
     on_bye(rank, frame, from);
-  } else if (kind == Kind::kDeath) {
+  } else if (kind == FrameKind::kDeath) {
     if (!unpack_death(unpacker, ranks_, &death)) return false;
     on_death(death, from);
-  } else if (kind == Kind::kContacts) {
+  } else if (kind == FrameKind::kContacts) {
     if (!unpack_contacts(unpacker, ranks_, &contacts)) return false;
     on_contacts(std::move(contacts), from);
   } else {
@@ -79,8 +79,8 @@ bool SocketTree::hear_of_ranks(Kind kind, net::Unpacker* unpacker, const std::st
 bool SocketTree::hear_for_all(const Header& header, net::Unpacker* unpacker, const std::string& frame,
                               const Neighbour* from) {
   ControlComm* const comm = find(header.comm);
-  const bool once = header.kind >= Kind::kNotice;
-  const bool by_member = comm != nullptr && (once || header.kind == Kind::kParts);
+  const bool once = header.kind >= FrameKind::kNotice;
+  const bool by_member = comm != nullptr && (once || header.kind == FrameKind::kParts);
   const bool known = comm == nullptr && once && !keep_passed(header, frame);
   // What tells of a failure goes to all, so that whoever takes a rank in can tell it; parts as well, so that members of
   // different communicators with one id hear of each other.
@@ -100,7 +100,7 @@ bool SocketTree::keep_early(const Header& header, const std::string& frame) {
   if (kept->second.known.contains(frame)) return true;
   Early& early = kept->second;
   // A rank can refuse any number of calls: they must not displace what the communicator cannot do without.
-  if (header.kind == Kind::kRefusal && early.frames.size() >= early.members * kEarlyFramesEach / 2) return true;
+  if (header.kind == FrameKind::kRefusal && early.frames.size() >= early.members * kEarlyFramesEach / 2) return true;
   early.lost = early.lost || early.frames.size() >= early.members * kEarlyFramesEach;
   if (!early.lost) early.known.insert(early.frames.emplace_back(frame));
   return true;
@@ -139,7 +139,7 @@ void SocketTree::replay_early(ControlComm* comm) {
 
 // False if it has been passed on before.
 bool SocketTree::keep_passed(const Header& header, const std::string& frame) {
-  auto& [frames, bytes] = header.kind == Kind::kRefusal ? passed_refusals_ : passed_;
+  auto& [frames, bytes] = header.kind == FrameKind::kRefusal ? passed_refusals_ : passed_;
   if (std::find(frames.rbegin(), frames.rend(), frame) != frames.rend()) return false;
   frames.push_back(frame);
   bytes += frame.size();
@@ -165,13 +165,13 @@ bool SocketTree::hear_inquiry(const Header& header, net::Unpacker* unpacker, Nei
   Answer answer;
   std::uint32_t token = 0;
   const bool from_below = !from->is_parent;
-  if (header.kind == Kind::kAsk || header.kind == Kind::kProbe) {
-    if ((header.kind == Kind::kAsk) != from_below || !unpack_inquiry(unpacker, &inquiry)) return false;
+  if (header.kind == FrameKind::kAsk || header.kind == FrameKind::kProbe) {
+    if ((header.kind == FrameKind::kAsk) != from_below || !unpack_inquiry(unpacker, &inquiry)) return false;
     on_inquiry(header.comm, header.kind, inquiry, from);
-  } else if (header.kind == Kind::kHere) {
+  } else if (header.kind == FrameKind::kHere) {
     if (!unpack_here(unpacker, &token)) return false;
     on_receipt(header.comm, token, from);
-  } else if (header.kind == Kind::kAbsent) {
+  } else if (header.kind == FrameKind::kAbsent) {
     if (!from_below || !unpack_absence(unpacker, ranks_, &absence)) return false;
     on_absence(header.comm, absence);
   } else {

@@ -4,7 +4,7 @@
 
 namespace tutti::internal {
 
-bool CallHistory::Entry::read(std::uint32_t number, Seen* seen) const {
+bool CallHistory::Recorded::read(std::uint32_t number, Seen* seen) const {
   if (state.load(std::memory_order_acquire) != written(number)) return false;
   const transport::Fingerprint fingerprint{
       number, call.load(std::memory_order_relaxed), root.load(std::memory_order_relaxed),
@@ -23,7 +23,7 @@ CallSummary CallHistory::summary() const {
   const std::uint32_t last = sequence();
   for (std::uint32_t back = kKept; back-- > 0;) {
     const std::uint32_t number = last - back;
-    Entry::Seen seen;
+    Recorded::Seen seen;
     if (!entries_[number % kKept].read(number, &seen)) continue;
     summary.operations = number;
     summary.hash = next(seen.before, seen.call);

@@ -67,7 +67,7 @@ class CallHistory {
 
  private:
   // One writer; a reader sees by the sequence number whether it was written meanwhile.
-  struct alignas(64) Entry {
+  struct alignas(64) Recorded {
     std::atomic<std::uint64_t> state{0};  // written(number); 0 while the rest is being written, and before
     std::atomic<std::uint32_t> call{0};
     std::atomic<std::uint32_t> root{0};
@@ -122,7 +122,7 @@ class CallHistory {
   std::atomic<std::uint32_t> sequence_;
   std::atomic<bool> inside_{false};
   std::atomic<std::uint64_t> hash_{0};
-  std::array<Entry, kKept> entries_;
+  std::array<Recorded, kKept> entries_;
 };
 
 }  // namespace tutti::internal

@@ -28,7 +28,7 @@ Decisions::Decisions(ControlTree* tree, const FailureState& failure, int rank, i
       rank_(rank),
       patience_ms_(static_cast<int>(std::lround(kPatienceMs * std::max(1.0, ranks_per_cpu)))) {}
 
-void Decisions::tell_selected(const Kind& kind, const Entry& entry) {
+void Decisions::tell_selected(const CallKind& kind, const Entry& entry) {
   if (tree_ == nullptr || rank_ != 0) return;
   {
     const MutexLock lock(mutex_);
@@ -60,7 +60,7 @@ bool Decisions::await(Deadline deadline, int patience_ms, Known known) const {
   return known();
 }
 
-const Decisions::Entry* Decisions::await_selected(const Kind& kind, Deadline deadline) const {
+const Decisions::Entry* Decisions::await_selected(const CallKind& kind, Deadline deadline) const {
   const Entry* found = nullptr;
   (void)await(deadline, patience_ms_, [&] {
     mutex_.assert_held();
@@ -78,7 +78,7 @@ bool Decisions::await_checked(const Entry& entry, int root, Deadline deadline) c
   });
 }
 
-const Decisions::Entry* Decisions::selected(const Kind& kind) const {
+const Decisions::Entry* Decisions::selected(const CallKind& kind) const {
   const MutexLock lock(mutex_);
   const auto at = selected_.find(kind);
   return at == selected_.end() ? nullptr : at->second;
@@ -102,7 +102,7 @@ void Decisions::hear(const std::string& decision) {
     const auto order = unpacker.number<std::uint8_t>();
     const auto size_class = unpacker.number<std::uint8_t>();
     if (!unpacker.complete() || order > 1) return;
-    selected_.emplace(Kind{entry->collective, static_cast<schedule::Order>(order), size_class}, entry);
+    selected_.emplace(CallKind{entry->collective, static_cast<schedule::Order>(order), size_class}, entry);
   } else if (what == What::kChecked) {
     const auto root = unpacker.number<std::int32_t>();
     if (!unpacker.complete()) return;

@@ -25,11 +25,11 @@ namespace tutti::internal {
 class Decisions {
  public:
   // Calls for which one algorithm is selected.
-  struct Kind {
+  struct CallKind {
     Collective collective = Collective::kAllReduce;
     schedule::Order order = schedule::Order::kAny;
     int size_class = 0;  // bits of the byte count
-    auto operator<=>(const Kind&) const = default;
+    auto operator<=>(const CallKind&) const = default;
   };
   using Entry = algorithms::AlgorithmEntry;
 
@@ -40,13 +40,13 @@ class Decisions {
   // Whether another rank decides, and this one may wait for that.
   [[nodiscard]] bool are_told() const { return tree_ != nullptr && rank_ != 0; }
   // On rank 0; once for each.
-  void tell_selected(const Kind& kind, const Entry& entry) TUTTI_EXCLUDES(mutex_);
+  void tell_selected(const CallKind& kind, const Entry& entry) TUTTI_EXCLUDES(mutex_);
   void tell_checked(const Entry& entry, int root) TUTTI_EXCLUDES(mutex_);
   // On the others. Null, or false: this rank is to decide by itself, or the communicator has failed.
-  [[nodiscard]] const Entry* await_selected(const Kind& kind, Deadline deadline) const TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] const Entry* await_selected(const CallKind& kind, Deadline deadline) const TUTTI_EXCLUDES(mutex_);
   [[nodiscard]] bool await_checked(const Entry& entry, int root, Deadline deadline) const TUTTI_EXCLUDES(mutex_);
   // The same without waiting.
-  [[nodiscard]] const Entry* selected(const Kind& kind) const TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] const Entry* selected(const CallKind& kind) const TUTTI_EXCLUDES(mutex_);
   [[nodiscard]] bool checked(const Entry& entry, int root) const TUTTI_EXCLUDES(mutex_);
   // From another rank. What is damaged, or names an algorithm that this rank does not have, is ignored: then this rank
   // decides, and the fingerprints show whether it decides differently.
@@ -65,7 +65,7 @@ class Decisions {
   const int patience_ms_;
   mutable Mutex mutex_;
   mutable ConditionVariable changed_;
-  std::map<Kind, const Entry*> selected_ TUTTI_GUARDED_BY(mutex_);
+  std::map<CallKind, const Entry*> selected_ TUTTI_GUARDED_BY(mutex_);
   std::set<std::pair<const Entry*, int>> checked_ TUTTI_GUARDED_BY(mutex_);  // with the root
 };
 

@@ -14,10 +14,10 @@
 namespace tutti::internal {
 namespace {
 
-bool any_meets(const Transports& transports, ChannelKind kind) {
+bool any_connects_by(const Transports& transports, ConnectionKind kind) {
   return std::any_of(transports.begin(), transports.end(), [&](const auto& transport) {
-    const auto meeting = transport->meeting();
-    return meeting && meeting->kind == kind;
+    const auto spec = transport->connects_by();
+    return spec && spec->kind == kind;
   });
 }
 
@@ -78,7 +78,7 @@ Status Epoch::connect(Deadline deadline) {
   auto transports = parse_transports(settings_.transports);
   if (!transports.is_ok()) return transports.status().with_context("rank 0");
   const bool in_process = thread_ranks_ != nullptr && thread_ranks_->network() != nullptr;
-  if (const auto& first = transports->front(); !first->meeting() && !in_process && tree_ != nullptr) {
+  if (const auto& first = transports->front(); !first->connects_by() && !in_process && tree_ != nullptr) {
     return Status::invalid_usage(
         fmt::format("the transport {} serves only ranks that are threads of one process", first->name()));
   }
@@ -89,8 +89,8 @@ Status Epoch::connect(Deadline deadline) {
   if (!described.is_ok()) return described.status();
   PeerInfo& self = *described;
   if (tree_ != nullptr && !in_process) {
-    auto listening = Connector::listen(settings_, any_meets(*transports, ChannelKind::kUnix),
-                                       any_meets(*transports, ChannelKind::kTcp), rank, secret_, address_, &self);
+    auto listening = Connector::listen(settings_, any_connects_by(*transports, ConnectionKind::kUnix),
+                                       any_connects_by(*transports, ConnectionKind::kTcp), rank, secret_, address_, &self);
     if (!listening.is_ok()) return listening.status();
     connector_ = std::move(*listening);
   }
@@ -132,13 +132,13 @@ void Epoch::make_link_maker() {
   if (thread_ranks_ != nullptr && thread_ranks_->network() != nullptr) {
     link_maker_ = make_thread_links(thread_ranks_, membership_);
   } else if (connector_ != nullptr) {
-    std::vector<Meeting> meetings;
+    std::vector<ConnectionSpec> specs;
     for (int other = 0; other < ranks(); ++other) {
       const Transport* const transport = membership_.connecting(rank(), other);
-      meetings.push_back(transport != nullptr ? transport->meeting().value_or(Meeting()) : Meeting());
+      specs.push_back(transport != nullptr ? transport->connects_by().value_or(ConnectionSpec()) : ConnectionSpec());
     }
     // Of the membership, which outlives the connector.
-    connector_->set_peers(Connector::Book(std::shared_ptr<void>(), &membership_.peers), std::move(meetings));
+    connector_->set_peers(Connector::Book(std::shared_ptr<void>(), &membership_.peers), std::move(specs));
     link_maker_ = make_connected_links(*connector_, membership_, wakeup_fd());
   }
 }

@@ -34,9 +34,9 @@ Result<std::vector<PeerInfo>> Epoch::meet_across_namespaces(std::vector<PeerInfo
   bool wanted = false;
   bool has_tcp = false;
   for (const auto& transport : transports) {
-    const auto meeting = transport->meeting();
-    wanted = wanted || (meeting && meeting->across_namespaces);
-    has_tcp = has_tcp || (meeting && meeting->kind == ChannelKind::kTcp);
+    const auto spec = transport->connects_by();
+    wanted = wanted || (spec && spec->across_namespaces);
+    has_tcp = has_tcp || (spec && spec->kind == ConnectionKind::kTcp);
   }
   if (!wanted || !any_apart(known)) return known;
   if (std::any_of(known.begin(), known.end(), [&](const PeerInfo& peer) { return are_apart(*self, peer); })) {

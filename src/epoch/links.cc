@@ -125,7 +125,7 @@ class MakingConnected final : public MakingLinks {
   // Makes those that this object has claimed.
   Status share_connections() {
     const std::vector<int> mine = claimed_;
-    const auto take = [&](Channel channel) {
+    const auto take = [&](PeerConnection channel) {
       const int peer = channel.peer;
       Status added = origin_.shared_with(peer)->add(origin_.connector.job_rank(peer), std::move(channel), owner());
       executor::Engine::wake_current();  // queued operations may wait for it
@@ -170,8 +170,8 @@ class MakingConnected final : public MakingLinks {
       is_explained_ = true;
       return channels.status();
     }
-    std::map<int, Channel> by_peer;
-    for (Channel& c : *channels) {
+    std::map<int, PeerConnection> by_peer;
+    for (PeerConnection& c : *channels) {
       const int peer = c.peer;
       by_peer.emplace(peer, std::move(c));
     }
@@ -201,7 +201,7 @@ class MakingConnected final : public MakingLinks {
   // make sure, here, where failures end the wait, that the other has come to this link: the one that
   // accepted sends a byte, the other answers with its first message. Every rank takes its peers in rising
   // order, so of any chain of ranks that wait for each other the last can go on.
-  [[nodiscard]] Status meet(const Channel& channel) const {
+  [[nodiscard]] Status meet(const PeerConnection& channel) const {
     const int socket = channel.sockets[0].get();
     const std::string name = fmt::format("rank {}", channel.peer);
     char here = 1;
@@ -220,7 +220,7 @@ class MakingConnected final : public MakingLinks {
     return {};
   }
 
-  [[nodiscard]] Status unconnected(const Channel& channel) const {
+  [[nodiscard]] Status unconnected(const PeerConnection& channel) const {
     std::string names;
     for (const auto& transport : origin_.membership.transports) {
       if (!names.empty()) names += ',';
@@ -228,7 +228,7 @@ class MakingConnected final : public MakingLinks {
     }
     return Status::remote(
         fmt::format("rank {} is reached over {}, where no allowed transport serves (TUTTI_TRANSPORTS={})", channel.peer,
-                    channel.kind == ChannelKind::kTcp ? "TCP" : "a Unix socket", names));
+                    channel.kind == ConnectionKind::kTcp ? "TCP" : "a Unix socket", names));
   }
 
   const Origin origin_;

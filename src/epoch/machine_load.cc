@@ -16,7 +16,7 @@ namespace tutti::internal {
 namespace {
 
 // Ranks of one control group, and its quota.
-struct Group {
+struct ControlGroupRanks {
   std::size_t ranks = 0;
   std::uint32_t millicpus = 0;
 };
@@ -48,7 +48,7 @@ std::string MachineRanks::lack_of_time() const {
 
 Machines find_machines(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told) {
   Machines machines;
-  std::vector<std::map<std::uint64_t, Group>> groups;
+  std::vector<std::map<std::uint64_t, ControlGroupRanks>> groups;
   std::map<std::array<std::uint8_t, 16>, std::size_t> by_boot;
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     // A machine that tells no identity is none but its own.
@@ -66,7 +66,7 @@ Machines find_machines(const std::vector<PeerInfo>& peers, const std::vector<Ran
     machine.cpus |= told[rank].cpus;
     machine.known = std::max(machine.known, told[rank].known_load);
     for (const topology::CpuQuota& quota : told[rank].quotas) {
-      Group& group = groups[at][quota.group];
+      ControlGroupRanks& group = groups[at][quota.group];
       ++group.ranks;
       group.millicpus = group.millicpus == 0 ? quota.millicpus : std::min(group.millicpus, quota.millicpus);
     }

@@ -100,7 +100,7 @@ Result<const algorithms::AlgorithmEntry*> Plans::agree(Collective collective, st
   auto entry = known(collective, bytes, demand);
   if (!entry.is_ok() || *entry != nullptr) return entry;
   const schedule::Order order = order_of(demand);
-  const Decisions::Kind kind{collective, order, static_cast<int>(std::bit_width(bytes))};
+  const Decisions::CallKind kind{collective, order, static_cast<int>(std::bit_width(bytes))};
   const auto* const told = decisions_.await_selected(kind, deadline);
   if (failure_.failed()) return failure_.status();
   if (serves(told, order)) return told;

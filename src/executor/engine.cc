@@ -10,12 +10,12 @@ namespace tutti::internal::executor {
 namespace {
 
 // The process's engine, for as long as somebody keeps it.
-class Registry final : public ForkAware {
+class Engines final : public ForkAware {
  public:
-  static Registry& instance() {
+  static Engines& instance() {
     // Never destroyed: user code may free communicators during static destruction.
-    static constinit FirstUse<Registry, Surplus::kKept> only;
-    return only.get([] { return Registry(); });
+    static constinit FirstUse<Engines, Surplus::kKept> only;
+    return only.get([] { return Engines(); });
   }
   void before_fork() override TUTTI_ACQUIRE(mutex) { mutex.lock(); }
   void after_fork_in_parent() override TUTTI_RELEASE(mutex) { mutex.unlock(); }
@@ -29,16 +29,16 @@ class Registry final : public ForkAware {
   std::weak_ptr<Engine> current TUTTI_GUARDED_BY(mutex);
 
  private:
-  Registry() { enlist(); }
+  Engines() { enlist(); }
 };
 
 // Not when it is first used, as another thread may fork just then.
-[[maybe_unused]] const Registry& made_at_load = Registry::instance();
+[[maybe_unused]] const Engines& made_at_load = Engines::instance();
 
 }  // namespace
 
 Result<std::shared_ptr<Engine>> Engine::get(int threads, bool moves) {
-  Registry& registry = Registry::instance();
+  Engines& registry = Engines::instance();
   const MutexLock lock(registry.mutex);
   std::shared_ptr<Engine> engine = registry.current.lock();
   if (engine == nullptr) engine.reset(new Engine);
@@ -60,7 +60,7 @@ Status Engine::grow(int threads, bool moves) {
 void Engine::wake_current() {
   std::shared_ptr<Engine> engine;
   {
-    Registry& registry = Registry::instance();
+    Engines& registry = Engines::instance();
     const MutexLock lock(registry.mutex);
     engine = registry.current.lock();
   }

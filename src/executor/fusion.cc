@@ -25,7 +25,7 @@ bool dead_but_for(const Schedule& schedule, std::uint32_t i, std::uint32_t reade
   for (std::uint32_t j = i + 1; j < schedule.steps.size(); ++j) {
     const Step& s = schedule.steps[j];
     bool is_read = false;
-    schedule::for_places(s, [&](const schedule::Place& place) {
+    schedule::for_touched(s, [&](const schedule::Touched& place) {
       const bool meets = same_cell(place.buffer, writer.target) && overlap(place.range, written);
       is_read |= j != reader && !place.is_written && meets;
     });

@@ -10,23 +10,23 @@
 namespace tutti::internal {
 namespace {
 
-struct Registry {
+struct RanksHere {
   ForkMutex mutex;
   std::multimap<Secret, const ProcessRank*> ranks TUTTI_GUARDED_BY(mutex);
 };
 
 // Lives as long as the process: ranks may be destroyed by destructors of static objects.
-Registry& registry() {
-  static constinit FirstUse<Registry, Surplus::kKept> made;
+RanksHere& registry() {
+  static constinit FirstUse<RanksHere, Surplus::kKept> made;
   return made.get();
 }
 // A child that is forked while another thread makes it could not.
-[[maybe_unused]] const Registry& made_at_load = registry();
+[[maybe_unused]] const RanksHere& made_at_load = registry();
 
 }  // namespace
 
 void ProcessRank::enter(const Secret& job) {
-  Registry& all = registry();
+  RanksHere& all = registry();
   const MutexLock lock(all.mutex);
   all.ranks.emplace(job, this);
   job_ = job;
@@ -34,7 +34,7 @@ void ProcessRank::enter(const Secret& job) {
 }
 
 bool ProcessRank::others_may_come() const {
-  Registry& all = registry();
+  RanksHere& all = registry();
   const MutexLock lock(all.mutex);
   const auto [begin, end] = all.ranks.equal_range(job_);
   const auto here = std::this_thread::get_id();
@@ -48,7 +48,7 @@ bool ProcessRank::others_may_come() const {
 void ProcessRank::leave() {
   if (!entered_) return;
   entered_ = false;
-  Registry& all = registry();
+  RanksHere& all = registry();
   const MutexLock lock(all.mutex);
   const auto [begin, end] = all.ranks.equal_range(job_);
   const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second == this; });

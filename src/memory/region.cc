@@ -101,7 +101,7 @@ void RegionRegistry::publish() {
   std::atomic_thread_fence(std::memory_order_release);
   std::size_t shared = 0;
   if (!table.storage.empty()) {
-    Entry* entry = table.storage.back().data();
+    RegionRange* entry = table.storage.back().data();
     // Made by this thread: who follows the pointer sees them made, also who has read an older count.
     table.entries.store(entry, std::memory_order_release);
     for (const auto& [base, region] : regions_) {
@@ -120,7 +120,7 @@ void RegionRegistry::publish() {
 RegionRegistry::Location RegionRegistry::search(const Table& table, const std::byte* address, std::size_t bytes) {
   // In this order, and publish() in the other: tables only grow, so `end` is within one that is read later.
   std::size_t end = table.count.load(std::memory_order_acquire);
-  const Entry* const entries = table.entries.load(std::memory_order_acquire);
+  const RegionRange* const entries = table.entries.load(std::memory_order_acquire);
   std::size_t begin = 0;
   // The last one that does not begin behind the address.
   while (begin != end) {
@@ -132,7 +132,7 @@ RegionRegistry::Location RegionRegistry::search(const Table& table, const std::b
     }
   }
   if (begin == 0) return {};
-  const Entry& entry = entries[begin - 1];
+  const RegionRange& entry = entries[begin - 1];
   const auto offset = static_cast<std::size_t>(address - entry.base.load(std::memory_order_relaxed));
   const std::size_t size = entry.bytes.load(std::memory_order_relaxed);
   if (offset > size || bytes > size - offset) return {};

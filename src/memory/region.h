@@ -57,19 +57,19 @@ class RegionRegistry final : public ForkAware {
     UniqueFd fd;  // invalid: ordinary memory
   };
   // What find() searches. There are two, used in turn: a change is written to the one that is out of use, and then
-  // version_ goes on, whose lowest bit says which is in use. A thread that has searched one looks whether version_ is as
-  // before: then nobody has begun to write to it meanwhile. Nobody waits for a thread that changes something.
-  struct Entry {
+  // version_ goes on, whose lowest bit says which is in use. A thread that has searched one looks whether version_ is
+  // as before: then nobody has begun to write to it meanwhile. Nobody waits for a thread that changes something.
+  struct RegionRange {
     std::atomic<const std::byte*> base;
     std::atomic<std::size_t> bytes;
     std::atomic<std::uint64_t> id;
   };
   struct Table {
-    std::atomic<const Entry*> entries{nullptr};  // by base
+    std::atomic<const RegionRange*> entries{nullptr};  // by base
     std::atomic<std::size_t> count{0};
     // All that `entries` has ever been, the latest last, each twice as long as the one before: somebody may still
     // be reading the others.
-    std::vector<std::vector<Entry>> storage;
+    std::vector<std::vector<RegionRange>> storage;
   };
   // Makes room for one more region; may throw.
   void prepare() TUTTI_REQUIRES(mutex_);

@@ -236,8 +236,8 @@ Status RegistrationCache::enter(Range range, std::uint64_t region, std::size_t c
   // First watched, so that no change is missed.
   if (region == 0 && !watch_->watch(range))
     return unable("its changes are not all reported, as it is shared or a file");
-  const auto at = entries_.emplace(range.begin, Entry{range.end, region, 0, credit, 0, 0, false, {}}).first;
-  Entry& made = at->second;
+  const auto at = entries_.emplace(range.begin, Registered{range.end, region, 0, credit, 0, 0, false, {}}).first;
+  Registered& made = at->second;
   const auto attempt = [&] {
     return registrar_.register_memory(range.begin, size_of(range), &made.keys, &made.handle);
   };

@@ -70,7 +70,7 @@ class RegistrationCache {
   friend class RegistrationUser;
   using Range = MemoryMonitor::Range;
 
-  struct Entry {
+  struct Registered {
     const std::byte* end = nullptr;
     std::uint64_t region = 0;  // of tuttiMemAlloc, or 0: watched
     std::uint64_t handle = 0;
@@ -83,7 +83,7 @@ class RegistrationCache {
   };
   // By first byte. Whole pages. They may overlap, as neighbours share a page, but none contains another: so they are
   // in the order of their ends as well, and of those that begin before a byte the last reaches farthest.
-  using Entries = std::map<const std::byte*, Entry>;
+  using Entries = std::map<const std::byte*, Registered>;
   using Element = Entries::value_type;
 
   // For users. What they are given is theirs until they release it.
@@ -113,7 +113,7 @@ class RegistrationCache {
   Mutex mutex_;
   Entries entries_ TUTTI_GUARDED_BY(mutex_);
   // No longer found, but held by some user.
-  std::multimap<const std::byte*, Entry> retired_ TUTTI_GUARDED_BY(mutex_);
+  std::multimap<const std::byte*, Registered> retired_ TUTTI_GUARDED_BY(mutex_);
   std::vector<Range> changed_ TUTTI_GUARDED_BY(mutex_);
   std::uint64_t uses_ TUTTI_GUARDED_BY(mutex_) = 0;
   std::size_t registered_bytes_ TUTTI_GUARDED_BY(mutex_) = 0;

@@ -111,7 +111,7 @@ void Builder::touch_copied_input(std::uint32_t index, const Step& step) {
 void Builder::touch(std::uint32_t index, const Step& step) {
   for (std::uint32_t i = 0; i < step.chunks; ++i) {
     Cell* const updated = writes_target(step.kind) ? &cell(step.target, step.target_chunk + i) : nullptr;
-    for_places(step, [&](const Place& place) {
+    for_touched(step, [&](const Touched& place) {
       Cell& touched = cell(place.buffer, place.range.first + i);
       if (!place.is_written && &touched != updated) read(index, touched);
     });
@@ -140,7 +140,7 @@ void Builder::add(const Step& step) {
   added.first_dependency = static_cast<std::uint32_t>(schedule_.dependencies.size());
   added.dependencies = static_cast<std::uint16_t>(pending_.size());
   schedule_.dependencies.insert(schedule_.dependencies.end(), pending_.begin(), pending_.end());
-  for_places(step, [&](const Place& place) {
+  for_touched(step, [&](const Touched& place) {
     if (place.buffer == Buffer::kScratch)
       schedule_.scratch_chunks = std::max(schedule_.scratch_chunks, place.range.first + place.range.count);
     if (!shape_.in_one_block(place.range)) schedule_.sliceable = false;
@@ -259,7 +259,7 @@ void Builder::add_at(StepKind kind, std::int32_t peer, At source, At target, std
   s.source_chunk = source.chunk;
   s.operand = operand;
   s.reversed = kind == StepKind::kRecvReduce && peer < rank_;
-  const auto inside = [&](const Place& place) {
+  const auto inside = [&](const Touched& place) {
     const bool scratch = place.buffer == Buffer::kScratch;
     const ChunkRange held = place.buffer == Buffer::kInput ? input_ : output_;
     if (!scratch && (place.range.first < held.first || place.range.first + chunks > held.first + held.count))
@@ -274,7 +274,7 @@ void Builder::add_at(StepKind kind, std::int32_t peer, At source, At target, std
   if (chunks == 0) fail("a step of no chunks");
   if (!is_local(kind) && (peer < 0 || peer >= shape_.ranks || peer == rank_))
     fail(fmt::format("a step with peer {}", peer));
-  if (status_.is_ok()) for_places(s, inside);
+  if (status_.is_ok()) for_touched(s, inside);
   if (status_.is_ok()) add(s);
 }
 

@@ -46,12 +46,13 @@ struct ChunkRange {
 
 struct Step {
   StepKind kind = StepKind::kSend;
-  Buffer source = Buffer::kInput;    // read; unused by kRecv
-  Buffer target = Buffer::kOutput;   // written; unused by kSend
-  Buffer operand = Buffer::kOutput;  // the second value that kReduce reads, chunks as in the target; unused by all others
-  bool final = false;                // this combination completes the reduction: an average divides here
-  bool reversed = false;           // a combination whose source is the later operand: matters where (op) does not commute
-  std::uint16_t chunks = 0;        // how many
+  Buffer source = Buffer::kInput;   // read; unused by kRecv
+  Buffer target = Buffer::kOutput;  // written; unused by kSend
+  Buffer operand =
+      Buffer::kOutput;       // the second value that kReduce reads, chunks as in the target; unused by all others
+  bool final = false;        // this combination completes the reduction: an average divides here
+  bool reversed = false;     // a combination whose source is the later operand: matters where (op) does not commute
+  std::uint16_t chunks = 0;  // how many
   std::uint32_t source_chunk = 0;  // the first in the source; kRecv: as in the target
   std::uint32_t target_chunk = 0;  // the first in the target; kSend: as in the source
   std::int32_t peer = -1;          // rank in the communicator; -1 for kCopy and kReduce
@@ -95,19 +96,19 @@ constexpr bool same_ordered_lane(const Step& earlier, const Step& later) {
 }
 
 // The chunks of one buffer that a step touches.
-struct Place {
+struct Touched {
   Buffer buffer = Buffer::kInput;
   ChunkRange range;
   bool is_written = false;
   bool in_target = false;  // it is the target, or the operand, which has the target's chunks; else it is the source
 };
 
-// Calls f(place) for each place of the step.
+// Calls f(touched) for each buffer that the step touches.
 template <class F>
-void for_places(const Step& s, F f) {
-  if (reads_source(s.kind)) f(Place{s.source, s.source_range(), false, false});
-  if (reads_operand(s.kind)) f(Place{s.operand, s.target_range(), false, true});
-  if (writes_target(s.kind)) f(Place{s.target, s.target_range(), true, true});
+void for_touched(const Step& s, F f) {
+  if (reads_source(s.kind)) f(Touched{s.source, s.source_range(), false, false});
+  if (reads_operand(s.kind)) f(Touched{s.operand, s.target_range(), false, true});
+  if (writes_target(s.kind)) f(Touched{s.target, s.target_range(), true, true});
 }
 
 // How a collective's data is cut, which fixes what a chunk number means on every rank:
@@ -168,8 +169,8 @@ struct Schedule {
 // Where a step and one that it depends on touch the same memory, and one of them writes it: the dependent has to stay
 // behind the other there.
 struct Conflict {
-  Place later;             // of the dependent
-  Place earlier;           // of the step that it depends on
+  Touched later;               // of the dependent
+  Touched earlier;             // of the step that it depends on
   bool in_place_only = false;  // only where input and output are one memory
 };
 
@@ -186,8 +187,8 @@ void for_conflicts(const Shape& shape, const Step& later, const Step& earlier, F
   // By which parts conflict; the stricter one counts.
   Conflict found[2][2];
   bool any[2][2] = {};
-  for_places(later, [&](const Place& l) {
-    for_places(earlier, [&](const Place& e) {
+  for_touched(later, [&](const Touched& l) {
+    for_touched(earlier, [&](const Touched& e) {
       const bool apart = l.buffer != e.buffer;
       if (apart && (!one_memory || l.buffer == Buffer::kScratch || e.buffer == Buffer::kScratch)) return;
       if (!l.is_written && !e.is_written) return;

@@ -26,7 +26,7 @@ bool same_shape(const Shape& a, const Shape& b) {
 }
 
 // Why the rank has no such place, or nullptr.
-const char* outside(const Schedule& schedule, const Place& place) {
+const char* outside(const Schedule& schedule, const Touched& place) {
   const CollectiveInfo& info = info_of(schedule.shape.collective);
   ChunkRange held{0, schedule.scratch_chunks};
   if (place.buffer == Buffer::kInput) held = schedule.shape.held(info.input, schedule.rank);
@@ -50,7 +50,7 @@ const char* malformed(const Schedule& schedule, const Step& s, std::size_t index
   if (s.kind == StepKind::kReduce && s.source == s.operand && same_chunk) return "combines a value with itself";
   if (!is_local(s.kind) && s.kind != StepKind::kRecvReduce && !same_chunk) return "has two places for one";
   const char* why = nullptr;
-  for_places(s, [&](const Place& place) {
+  for_touched(s, [&](const Touched& place) {
     if (why == nullptr) why = outside(schedule, place);
   });
   if (why != nullptr) return why;
@@ -72,7 +72,7 @@ Status check_one(const Schedule& schedule) {
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& s = schedule.steps[i];
     if (const char* why = malformed(schedule, s, i)) return at_step(schedule, i, why);
-    for_places(s, [&](const Place& place) { sliceable = sliceable && schedule.shape.in_one_block(place.range); });
+    for_touched(s, [&](const Touched& place) { sliceable = sliceable && schedule.shape.in_one_block(place.range); });
   }
   if (schedule.sliceable && !sliceable) {
     return Status::internal(fmt::format("rank {}: a step spans blocks of a sliceable schedule", schedule.rank));

@@ -88,7 +88,7 @@ class RaceCheck {
   }
 
   // Reads a chunk, unless that is the memory which the step updates.
-  const char* read_from(std::uint32_t i, const Place& place, std::uint32_t k, const Cell* updated) {
+  const char* read_from(std::uint32_t i, const Touched& place, std::uint32_t k, const Cell* updated) {
     Cell& from = cell(place.buffer, place.range.first + k);
     if (in_place_ && place.buffer == Buffer::kInput && from.writer != kNobody) {
       other_ = from.writer;
@@ -101,7 +101,7 @@ class RaceCheck {
   const char* access(std::uint32_t i, const Step& s, std::uint32_t k) {
     Cell* const updated = writes_target(s.kind) ? &cell(s.target, s.target_chunk + k) : nullptr;
     const char* why = nullptr;
-    for_places(s, [&](const Place& place) {
+    for_touched(s, [&](const Touched& place) {
       if (why == nullptr && !place.is_written) why = read_from(i, place, k, updated);
     });
     if (why == nullptr && updated != nullptr) why = write(i, *updated);

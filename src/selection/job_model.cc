@@ -122,13 +122,13 @@ double parts_of(const AlgorithmEntry& entry, const World& world) {
   return std::max({1.0, static_cast<double>(shape.chunks), static_cast<double>(shape.blocks)});
 }
 
-struct Registry {
+struct KnownModels {
   ForkMutex mutex;
   // In a forked child those of its parent are left alone: a thread that is not there may have been using them.
   std::vector<std::pair<pid_t, std::weak_ptr<const JobModel>>> models TUTTI_GUARDED_BY(mutex);
 };
-Registry& registry() {
-  static constinit FirstUse<Registry, Surplus::kKept> all;
+KnownModels& registry() {
+  static constinit FirstUse<KnownModels, Surplus::kKept> all;
   return all.get();
 }
 
@@ -189,7 +189,7 @@ void set_ports(topology::Graph& graph, const JobCosts& costs) {
 
 std::shared_ptr<const JobModel> JobModel::of(topology::Graph graph, const JobCosts& costs) {
   set_ports(graph, costs);
-  Registry& all = registry();
+  KnownModels& all = registry();
   const MutexLock lock(all.mutex);
   auto& models = all.models;
   models.erase(std::remove_if(models.begin(), models.end(), [](const auto& one) { return one.second.expired(); }),

@@ -71,7 +71,7 @@ class SharedConnections {
   virtual State state(int job_rank) = 0;
   // If there is none: the caller makes it, and ends that by add() or give_up(). False: it is none of the caller's.
   virtual bool claim(int job_rank) = 0;
-  virtual Status add(int job_rank, Channel channel, const LinkOwner& owner) = 0;
+  virtual Status add(int job_rank, PeerConnection channel, const LinkOwner& owner) = 0;
   // Nothing if it is made.
   virtual void give_up(int job_rank) = 0;
   // Until something is made or given up, or so long.
@@ -120,14 +120,14 @@ class Transport {
 
   // The connection over which two ranks that it connects make their link. Nothing: it connects threads of one process
   // alone (make_thread_network).
-  [[nodiscard]] virtual std::optional<Meeting> meeting() const = 0;
+  [[nodiscard]] virtual std::optional<ConnectionSpec> connects_by() const = 0;
   // By which links are made. Null: by make_link(), over connections of their own.
   [[nodiscard]] virtual SharedConnections* shared_connections() = 0;
   // Whether make_link() waits for the peer to call it, too.
   [[nodiscard]] virtual bool waits_for_peer() const = 0;
-  // REQUIRES: the channel is of meeting()'s kind, to a rank that makes its end of the link as well; there are no shared
-  // connections.
-  virtual Result<std::unique_ptr<transport::Link>> make_link(Channel channel, const LinkOwner& owner,
+  // REQUIRES: the channel is of connects_by()'s kind, to a rank that makes its end of the link as well; there are no
+  // shared connections.
+  virtual Result<std::unique_ptr<transport::Link>> make_link(PeerConnection channel, const LinkOwner& owner,
                                                              Deadline deadline) = 0;
   // For ranks that are threads of one process. Null: it has nothing for them that it has not for processes.
   virtual Result<std::unique_ptr<ThreadNetwork>> make_thread_network(int ranks) const = 0;

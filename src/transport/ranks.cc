@@ -4,9 +4,9 @@
 
 namespace tutti::internal {
 
-Transport* Ranks::connecting(int a, int b, std::optional<ChannelKind> meet_by) const {
+Transport* Ranks::connecting(int a, int b, std::optional<ConnectionKind> kind) const {
   for (const auto& transport : transports) {
-    if (meet_by && (!transport->meeting() || transport->meeting()->kind != *meet_by)) continue;
+    if (kind && (!transport->connects_by() || transport->connects_by()->kind != *kind)) continue;
     if (transport->connects(*this, a, b)) return transport.get();
   }
   return nullptr;

@@ -44,8 +44,8 @@ struct Ranks {
   [[nodiscard]] bool can_share_memory(int a, int b) const {
     return memory_troubles[static_cast<std::size_t>(a)].empty() && memory_troubles[static_cast<std::size_t>(b)].empty();
   }
-  // The transport that connects ranks a and b; of those whose ranks meet by `meet_by`, if that is given. Null: none.
-  [[nodiscard]] Transport* connecting(int a, int b, std::optional<ChannelKind> meet_by = std::nullopt) const;
+  // The transport that connects ranks a and b; of those whose ranks meet by `kind`, if that is given. Null: none.
+  [[nodiscard]] Transport* connecting(int a, int b, std::optional<ConnectionKind> kind = std::nullopt) const;
 };
 
 }  // namespace tutti::internal

@@ -63,7 +63,7 @@ Result<Transports> parse_transports(const std::string& text, std::string_view na
   std::erase(transports, nullptr);
   if (transports.empty()) return unusable("none is named");
   for (const auto& transport : transports) {
-    if (transports.size() > 1 && !transport->meeting()) {
+    if (transports.size() > 1 && !transport->connects_by()) {
       return unusable(fmt::format("{} stands alone", transport->name()));
     }
   }

@@ -34,51 +34,51 @@ EventSet WakeupFd::new_set() const {
   return made.is_ok() ? std::move(*made) : EventSet();
 }
 
-// The user's own place, one without links, or a new one. If there are many, or no descriptor is left, a new set
+// The user's own set, one without links, or a new one. If there are many, or no descriptor is left, a new set
 // replaces that of the user who has not slept for the longest time.
-WakeupFd::Place WakeupFd::take_place(std::uint64_t user) const {
+WakeupFd::KeptSet WakeupFd::take_set(std::uint64_t user) const {
   EventSet set;
   {
     const MutexLock lock(state_->mutex);
-    auto& places = state_->places;
-    auto at = std::find_if(places.begin(), places.end(), [user](const Place& place) { return place.user == user; });
-    if (at == places.end()) {
-      at = std::find_if(places.begin(), places.end(), [](const Place& place) { return place.user == 0; });
+    auto& sets = state_->sets;
+    auto at = std::find_if(sets.begin(), sets.end(), [user](const KeptSet& kept) { return kept.user == user; });
+    if (at == sets.end()) {
+      at = std::find_if(sets.begin(), sets.end(), [](const KeptSet& kept) { return kept.user == 0; });
     }
-    if (at != places.end()) {
+    if (at != sets.end()) {
       const bool is_new = at->user != user;
       set = std::move(at->set);
-      places.erase(at);
+      sets.erase(at);
       return {std::move(set), user, is_new};
     }
-    if (places.size() < kMostUnused) set = new_set();
-    if (!set.valid() && !places.empty()) {
-      places.erase(places.begin());
+    if (sets.size() < kMostUnused) set = new_set();
+    if (!set.valid() && !sets.empty()) {
+      sets.erase(sets.begin());
       set = new_set();
     }
   }
   return {std::move(set), user, true};
 }
 
-void WakeupFd::give_back(Place place) const {
-  if (!place.set.valid()) return;
+void WakeupFd::give_back(KeptSet kept) const {
+  if (!kept.set.valid()) return;
   (void)guarded([&] {
     const MutexLock lock(state_->mutex);
-    state_->places.push_back(std::move(place));
+    state_->sets.push_back(std::move(kept));
     return Status();
   });
 }
 
 SleepingPlace::SleepingPlace(const WakeupFd& wakeup_fd, std::uint64_t user)
-    : wakeup_fd_(wakeup_fd), place_(wakeup_fd.take_place(user)) {}
+    : wakeup_fd_(wakeup_fd), kept_(wakeup_fd.take_set(user)) {}
 
 SleepingPlace::~SleepingPlace() {
-  wakeup_fd_.give_back(std::move(place_));
+  wakeup_fd_.give_back(std::move(kept_));
 }
 
 void SleepingPlace::sleep(int longest_ms) const {
-  if (place_.set.valid()) {
-    (void)place_.set.take(longest_ms);
+  if (kept_.set.valid()) {
+    (void)kept_.set.take(longest_ms);
   } else {
     (void)::poll(nullptr, 0, std::min(longest_ms, kUnfencedSleepMs));
   }

@@ -33,7 +33,7 @@ class WakeupFd {
 
  private:
   friend class SleepingPlace;
-  struct Place {
+  struct KeptSet {
     EventSet set;
     std::uint64_t user = 0;
     bool is_new = false;  // to its user
@@ -41,14 +41,14 @@ class WakeupFd {
   struct State {
     EventFd event;
     Mutex mutex;
-    std::vector<Place> places TUTTI_GUARDED_BY(mutex);  // in which nobody sleeps, the one used last at the end
+    std::vector<KeptSet> sets TUTTI_GUARDED_BY(mutex);  // in which nobody sleeps, the one used last at the end
   };
   static constexpr std::size_t kMostUnused = 4;  // then a new set replaces that of another user
   explicit WakeupFd(EventFd event) : state_(std::make_shared<State>()) { state_->event = std::move(event); }
   [[nodiscard]] Result<EventSet> make_set() const;
   [[nodiscard]] EventSet new_set() const;
-  [[nodiscard]] Place take_place(std::uint64_t user) const TUTTI_EXCLUDES(state_->mutex);
-  void give_back(Place place) const TUTTI_EXCLUDES(state_->mutex);
+  [[nodiscard]] KeptSet take_set(std::uint64_t user) const TUTTI_EXCLUDES(state_->mutex);
+  void give_back(KeptSet kept) const TUTTI_EXCLUDES(state_->mutex);
   std::shared_ptr<State> state_;
 };
 
@@ -61,15 +61,15 @@ class SleepingPlace {
   SleepingPlace& operator=(const SleepingPlace&) = delete;
   ~SleepingPlace();
   // Null without a descriptor for it: then sleep() is short.
-  [[nodiscard]] const EventSet* set() const { return place_.set.valid() ? &place_.set : nullptr; }
+  [[nodiscard]] const EventSet* set() const { return kept_.set.valid() ? &kept_.set : nullptr; }
   // Whether the set has none of the user's links yet.
-  [[nodiscard]] bool is_new() const { return place_.is_new; }
+  [[nodiscard]] bool is_new() const { return kept_.is_new; }
   // Until the next event; an event since the last sleep in this set counts. At most `longest_ms`.
   void sleep(int longest_ms) const;
 
  private:
   const WakeupFd& wakeup_fd_;
-  WakeupFd::Place place_;
+  WakeupFd::KeptSet kept_;
 };
 
 }  // namespace tutti::internal::transport

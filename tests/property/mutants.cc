@@ -134,8 +134,8 @@ bool conflict(const Schedule& s, const Step& a, std::uint32_t k, const Step& b, 
   };
   if (no_op(a) || no_op(b)) return false;
   bool found = false;
-  for_places(a, [&](const Place& p) {
-    for_places(b, [&](const Place& q) {
+  for_touched(a, [&](const Touched& p) {
+    for_touched(b, [&](const Touched& q) {
       const bool same =
           cell_of(s, p.buffer, p.range.first + k, in_place) == cell_of(s, q.buffer, q.range.first + l, in_place);
       found |= same && (p.is_written || q.is_written);
@@ -151,7 +151,7 @@ struct Use {
 };
 Use use_of(const Schedule& s, std::uint32_t step, std::uint32_t k, Buffer buffer, std::uint32_t chunk) {
   Use use;
-  for_places(s.steps[step], [&](const Place& p) {
+  for_touched(s.steps[step], [&](const Touched& p) {
     if (cell_of(s, p.buffer, p.range.first + k, true) != cell_of(s, buffer, chunk, true)) return;
     use.any = true;
     use.reads |= !p.is_written;
@@ -193,8 +193,8 @@ class Closure {
   // Also a copy that does nothing there: who depends on it waits for it.
   static bool meets_in_place(const Schedule& s, std::uint32_t i, std::uint32_t k, std::uint32_t j, std::uint32_t l) {
     bool found = false;
-    for_places(s.steps[i], [&](const Place& p) {
-      for_places(s.steps[j], [&](const Place& q) {
+    for_touched(s.steps[i], [&](const Touched& p) {
+      for_touched(s.steps[j], [&](const Touched& q) {
         found |= (p.is_written || q.is_written) &&
                  cell_of(s, p.buffer, p.range.first + k, true) == cell_of(s, q.buffer, q.range.first + l, true);
       });

@@ -35,8 +35,8 @@ class SimTransport final : public PlainTransport {
   [[nodiscard]] TransportCosts costs(const Ranks&) const override { return transport::tcp::costs(); }
   [[nodiscard]] std::size_t slice_bytes(const Ranks&, Collective) const override { return 512 * 1024; }
   [[nodiscard]] bool connects(const Ranks&, int, int) const override { return true; }
-  [[nodiscard]] std::optional<Meeting> meeting() const override { return std::nullopt; }
-  Result<std::unique_ptr<transport::Link>> make_link(Channel, const LinkOwner&, Deadline) override {
+  [[nodiscard]] std::optional<ConnectionSpec> connects_by() const override { return std::nullopt; }
+  Result<std::unique_ptr<transport::Link>> make_link(PeerConnection, const LinkOwner&, Deadline) override {
     return Status::internal("the simulated network connects threads of one process alone");
   }
   Result<std::unique_ptr<ThreadNetwork>> make_thread_network(int ranks) const override {

@@ -13,7 +13,7 @@ TEST_CASE("the tests' registry has the simulated network, with a seed or without
     REQUIRE(sim.is_ok());
     REQUIRE(sim->size() == 1);
     CHECK(sim->front()->name() == "sim");
-    CHECK_FALSE(sim->front()->meeting().has_value());
+    CHECK_FALSE(sim->front()->connects_by().has_value());
     auto network = sim->front()->make_thread_network(2);
     REQUIRE(network.is_ok());
     Membership first;

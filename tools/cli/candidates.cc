@@ -127,17 +127,17 @@ class Measuring {
     const std::string over = text.data();
     const std::size_t at = over.find(" over ");
     const std::string transports = at == std::string::npos ? "" : over.substr(at + 6);
-    struct Place {
+    struct Told {
       std::uint64_t host;
       std::uint64_t boot;
       std::array<std::uint64_t, topology::kMaxProcessors / 64> processors;  // that it may use, a bit for each
     };
-    Place own{host_number(), std::hash<std::string>()(boot_id()), {}};
+    Told own{host_number(), std::hash<std::string>()(boot_id()), {}};
     const topology::ProcessorSet allowed = topology::allowed_processors();
     for (std::size_t i = 0; i < allowed.size(); ++i) {
       if (allowed[i]) own.processors[i / 64] |= std::uint64_t{1} << i % 64;
     }
-    std::vector<Place> places(static_cast<std::size_t>(ranks));
+    std::vector<Told> places(static_cast<std::size_t>(ranks));
     s = failed(tuttiAllGather(&own, places.data(), sizeof own, tuttiUint8, comm_, nullptr), "tuttiAllGather", comm_);
     if (!s.is_ok()) return s;
     const bool shares = transports.find("shm") != std::string::npos;

@@ -38,7 +38,7 @@ class Table {
     std::memcpy(&bits, &type, sizeof type);
     return (bits * 0x9e3779b97f4a7c15U) >> 56U;
   }
-  void add(MPI_Datatype type, Kind kind, bool is_signed = true);
+  void add(MPI_Datatype type, TypeKind kind, bool is_signed = true);
 
   std::array<Predefined, kSlots> slots_;
 };
@@ -46,7 +46,7 @@ class Table {
 void set_native(Layout& layout, bool is_signed) {
   layout.native = true;
   switch (layout.kind) {
-    case Kind::kInteger:
+    case TypeKind::kInteger:
       switch (layout.bytes) {
         case 1: layout.datatype = is_signed ? tuttiInt8 : tuttiUint8; return;
         case 2: layout.datatype = is_signed ? tuttiInt16 : tuttiUint16; return;
@@ -55,31 +55,31 @@ void set_native(Layout& layout, bool is_signed) {
         default: break;
       }
       break;
-    case Kind::kFloat:
+    case TypeKind::kFloat:
       if (layout.bytes == 4 || layout.bytes == 8) {
         layout.datatype = layout.bytes == 4 ? tuttiFloat32 : tuttiFloat64;
         return;
       }
       break;
-    case Kind::kComplex:
+    case TypeKind::kComplex:
       if (layout.bytes == 8 || layout.bytes == 16) {
         layout.datatype = layout.bytes == 8 ? tuttiComplex64 : tuttiComplex128;
         return;
       }
       break;
-    case Kind::kBool:
+    case TypeKind::kBool:
       if (layout.bytes == 1) {
         layout.datatype = tuttiBool;
         return;
       }
       break;
-    case Kind::kBytes: layout.datatype = tuttiUint8; return;
+    case TypeKind::kBytes: layout.datatype = tuttiUint8; return;
     default: break;
   }
   layout.native = false;
 }
 
-void Table::add(MPI_Datatype type, Kind kind, bool is_signed) {
+void Table::add(MPI_Datatype type, TypeKind kind, bool is_signed) {
   // A variable that another version of the MPI library lacks has no address.
   if (type == MPI_DATATYPE_NULL || type == MPI_Datatype{}) return;
   std::size_t at = slot(type);
@@ -105,30 +105,30 @@ Table::Table() {
   for (MPI_Datatype type :
        {MPI_SIGNED_CHAR, MPI_SHORT, MPI_INT, MPI_LONG, MPI_LONG_LONG, MPI_INT8_T, MPI_INT16_T, MPI_INT32_T, MPI_INT64_T,
         MPI_AINT, MPI_OFFSET, MPI_COUNT, MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8}) {
-    add(type, Kind::kInteger);
+    add(type, TypeKind::kInteger);
   }
   for (MPI_Datatype type : {MPI_UNSIGNED_CHAR, MPI_UNSIGNED_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG,
                             MPI_UNSIGNED_LONG_LONG, MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T}) {
-    add(type, Kind::kInteger, false);
+    add(type, TypeKind::kInteger, false);
   }
   for (MPI_Datatype type :
        {MPI_FLOAT, MPI_DOUBLE, MPI_LONG_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8}) {
-    add(type, Kind::kFloat);
+    add(type, TypeKind::kFloat);
   }
   for (MPI_Datatype type :
        {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX,
         MPI_COMPLEX8, MPI_COMPLEX16, MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX, MPI_CXX_LONG_DOUBLE_COMPLEX}) {
-    add(type, Kind::kComplex);
+    add(type, TypeKind::kComplex);
   }
-  for (MPI_Datatype type : {MPI_C_BOOL, MPI_CXX_BOOL}) add(type, Kind::kBool);
+  for (MPI_Datatype type : {MPI_C_BOOL, MPI_CXX_BOOL}) add(type, TypeKind::kBool);
   for (MPI_Datatype type : {MPI_FLOAT_INT, MPI_DOUBLE_INT, MPI_LONG_INT, MPI_2INT, MPI_SHORT_INT, MPI_LONG_DOUBLE_INT,
                             MPI_2REAL, MPI_2DOUBLE_PRECISION, MPI_2INTEGER}) {
-    add(type, Kind::kPair);
+    add(type, TypeKind::kPair);
   }
-  for (MPI_Datatype type : {MPI_CHAR, MPI_WCHAR, MPI_CHARACTER}) add(type, Kind::kCharacter);
-  add(MPI_LOGICAL, Kind::kLogical);
-  add(MPI_BYTE, Kind::kBytes);
-  add(MPI_PACKED, Kind::kNone);
+  for (MPI_Datatype type : {MPI_CHAR, MPI_WCHAR, MPI_CHARACTER}) add(type, TypeKind::kCharacter);
+  add(MPI_LOGICAL, TypeKind::kLogical);
+  add(MPI_BYTE, TypeKind::kBytes);
+  add(MPI_PACKED, TypeKind::kNone);
 }
 
 const Table& table() {

@@ -11,7 +11,7 @@
 namespace tutti::mpi {
 
 // What a predefined datatype is to reductions.
-enum class Kind {
+enum class TypeKind {
   kNone,  // nothing is reduced with it, or it is derived
   kInteger,
   kFloat,
@@ -28,7 +28,7 @@ struct Layout {
   MPI_Aint extent = 0;
   bool dense = false;  // elements lie one behind the other as they are sent, from the buffer's address on
   bool predefined = false;
-  Kind kind = Kind::kNone;
+  TypeKind kind = TypeKind::kNone;
   bool native = false;  // tutti has it, as `datatype`
   tuttiDataType_t datatype = tuttiUint8;
 };

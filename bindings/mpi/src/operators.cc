@@ -41,13 +41,14 @@ const PredefinedOperator* find_predefined(MPI_Op op) {
 }
 
 // The standard's table (MPI 3.1, section 5.9.2). What is not there is for the MPI library to refuse or to allow.
-bool allowed(Family family, Kind kind) {
+bool allowed(Family family, TypeKind kind) {
   switch (family) {
-    case Family::kExtreme: return kind == Kind::kInteger || kind == Kind::kFloat;
-    case Family::kArithmetic: return kind == Kind::kInteger || kind == Kind::kFloat || kind == Kind::kComplex;
-    case Family::kLogical: return kind == Kind::kInteger || kind == Kind::kBool || kind == Kind::kLogical;
-    case Family::kBits: return kind == Kind::kInteger || kind == Kind::kBytes;
-    case Family::kLocation: return kind == Kind::kPair;
+    case Family::kExtreme: return kind == TypeKind::kInteger || kind == TypeKind::kFloat;
+    case Family::kArithmetic:
+      return kind == TypeKind::kInteger || kind == TypeKind::kFloat || kind == TypeKind::kComplex;
+    case Family::kLogical: return kind == TypeKind::kInteger || kind == TypeKind::kBool || kind == TypeKind::kLogical;
+    case Family::kBits: return kind == TypeKind::kInteger || kind == TypeKind::kBytes;
+    case Family::kLocation: return kind == TypeKind::kPair;
   }
   return false;
 }

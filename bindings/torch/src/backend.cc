@@ -197,7 +197,7 @@ Recorder::Entries Backend::record(const Operation& operation) {
   return entries;
 }
 
-Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here) {
+Work::InFlight Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here) {
   auto entries = record(operation);
   const std::weak_ptr<Channel> weak = channel;
   const char* const before =

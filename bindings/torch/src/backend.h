@@ -208,7 +208,7 @@ class Backend final : public c10d::Backend {
   WorkPtr end_refused(const std::shared_ptr<Channel>& channel);
   Recorder::Entries record(const Operation& operation);
   [[nodiscard]] Recorded recorded(const Operation& operation) const;
-  Work::Part begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here);
+  Work::InFlight begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here);
   c10::intrusive_ptr<Work> make_work(const Channel& channel, const Operation& operation) const;
   void check_peer(const char* name, int peer) const;
   // Why there is nothing more to wait for before two ranks can exchange messages; empty: there is.

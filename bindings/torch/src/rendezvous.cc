@@ -64,7 +64,7 @@ tuttiConfig_t config_of(std::chrono::milliseconds init_timeout, std::chrono::mil
   return config;
 }
 
-tuttiResult_t try_init(const tuttiUniqueId& id, const Place& place, std::chrono::milliseconds init_timeout,
+tuttiResult_t try_init(const tuttiUniqueId& id, const RankInGroup& place, std::chrono::milliseconds init_timeout,
                        std::chrono::milliseconds timeout, tuttiComm_t* comm) {
   const tuttiConfig_t config = config_of(init_timeout, timeout, {});
   return tuttiCommInitRankConfig(comm, place.ranks, id, place.rank, &config);
@@ -103,9 +103,9 @@ std::string name_of(const World::Found& world, std::uint64_t id) {
 }
 
 // By what rank 0 has told. *why: of a failure.
-tuttiResult_t join_told(const Bytes& told, const std::string& key, const Place& place, const std::vector<int>& ranks,
-                        std::chrono::milliseconds left, std::chrono::milliseconds timeout, Joined* joined,
-                        std::string* why) {
+tuttiResult_t join_told(const Bytes& told, const std::string& key, const RankInGroup& place,
+                        const std::vector<int>& ranks, std::chrono::milliseconds left,
+                        std::chrono::milliseconds timeout, Joined* joined, std::string* why) {
   tuttiResult_t result = tuttiSuccess;
   if (told.size() == sizeof(tuttiUniqueId)) {
     const auto id = read_as<tuttiUniqueId>(told, key);
@@ -141,8 +141,8 @@ Bytes wait_for_published(c10d::Store& store, const std::string& key, std::chrono
 
 // An id for which nobody listens may be left over from an attempt that died while it began: then rank 0 of this one
 // will replace it.
-Joined join_published(c10d::Store& store, const std::string& key, const Place& place, const std::vector<int>& ranks,
-                      std::chrono::milliseconds timeout) {
+Joined join_published(c10d::Store& store, const std::string& key, const RankInGroup& place,
+                      const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
@@ -158,7 +158,7 @@ Joined join_published(c10d::Store& store, const std::string& key, const Place& p
 }
 
 // As rank 0.
-Joined publish(c10d::Store& store, const std::string& key, const Place& place, const std::vector<int>& ranks,
+Joined publish(c10d::Store& store, const std::string& key, const RankInGroup& place, const std::vector<int>& ranks,
                std::chrono::milliseconds timeout) {
   Joined joined;
   const auto world = ranks.empty() ? std::nullopt : World::find(ranks.front());
@@ -216,7 +216,7 @@ std::optional<World::Found> World::find(int rank) {
   return found;
 }
 
-Joined join(c10d::Store& store, const Place& place, std::chrono::milliseconds timeout,
+Joined join(c10d::Store& store, const RankInGroup& place, std::chrono::milliseconds timeout,
             const std::vector<int>& ranks_in_world) {
   const std::string key = "tutti/id";
   if (place.rank == 0) return publish(store, key, place, ranks_in_world, timeout);

@@ -14,7 +14,7 @@
 
 namespace tutti_torch {
 
-struct Place {
+struct RankInGroup {
   int rank = 0;
   int ranks = 1;
 };
@@ -41,7 +41,7 @@ class World {
 // earlier attempt of the job has used (torchrun's, after a restart). `ranks_in_world`: by rank; empty: this is the
 // default group, or has nothing to do with it. Rank 0 of others decides whether the group shares the world's
 // connections.
-Joined join(c10d::Store& store, const Place& place, std::chrono::milliseconds timeout,
+Joined join(c10d::Store& store, const RankInGroup& place, std::chrono::milliseconds timeout,
             const std::vector<int>& ranks_in_world);
 
 struct Pair {

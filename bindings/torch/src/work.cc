@@ -33,7 +33,7 @@ Work::Work(int rank, c10d::OpType type, const char* title, const Tensors& inputs
       sender_(sender),
       lists_(lists) {}
 
-void Work::add(Part part) {
+void Work::add(InFlight part) {
   parts_.push_back(std::move(part));
 }
 
@@ -46,7 +46,7 @@ void Work::end_range_when_done() {
 bool Work::all_ended() const {
   // All of them: a later one may have failed.
   bool ended = true;
-  for (const Part& part : parts_) ended = part.flight->poll() && ended;
+  for (const InFlight& part : parts_) ended = part.flight->poll() && ended;
   if (ended && range_ != nullptr) range_->end();
   return ended;
 }
@@ -59,8 +59,8 @@ bool Work::isSuccess() const {
   return all_ended() && error_of(parts_) == nullptr;
 }
 
-std::exception_ptr Work::error_of(const std::vector<Part>& parts) {
-  for (const Part& part : parts) {
+std::exception_ptr Work::error_of(const std::vector<InFlight>& parts) {
+  for (const InFlight& part : parts) {
     if (std::exception_ptr error = part.flight->error()) return error;
   }
   return nullptr;
@@ -99,8 +99,9 @@ bool Work::wait(std::chrono::milliseconds timeout) {
   std::optional<Clock::time_point> deadline;
   if (limit > kNoTimeout) deadline = Clock::now() + limit;
   if (!wait_for_parts(deadline)) {
-    const auto late = std::find_if(parts_.begin(), parts_.end(), [](const Part& part) { return !part.flight->poll(); });
-    const Part& named = late != parts_.end() ? *late : parts_.back();
+    const auto late =
+        std::find_if(parts_.begin(), parts_.end(), [](const InFlight& part) { return !part.flight->poll(); });
+    const InFlight& named = late != parts_.end() ? *late : parts_.back();
     std::rethrow_exception(backend_error(named.flight->operation(),
                                          "Timed out waiting " + std::to_string(limit.count()) + "ms for it to end"));
   }
@@ -110,16 +111,16 @@ bool Work::wait(std::chrono::milliseconds timeout) {
 }
 
 void Work::abort() {
-  for (const Part& part : parts_) part.channel->revoke();
+  for (const InFlight& part : parts_) part.channel->revoke();
 }
 
 // The parts were begun in this order, in channels of their own or in one: the thread that waits for the last one finds
 // the others ended, or waits for them.
 void Work::when_done(std::function<void()> told) {
   if (all_ended()) return told();
-  const Part& last = parts_.back();
+  const InFlight& last = parts_.back();
   last.channel->tell(last.flight, [parts = parts_, range = range_, told = std::move(told)] {
-    for (const Part& part : parts) (void)part.flight->wait(std::nullopt);
+    for (const InFlight& part : parts) (void)part.flight->wait(std::nullopt);
     if (range != nullptr) range->end();
     told();
   });
@@ -151,7 +152,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFutureResult() {
 
 float Work::getDuration() const {
   float longest = 0;
-  for (const Part& part : parts_) longest = std::max(longest, part.flight->milliseconds());
+  for (const InFlight& part : parts_) longest = std::max(longest, part.flight->milliseconds());
   return longest;
 }
 

@@ -17,7 +17,7 @@ namespace tutti_torch {
 
 class Work final : public c10d::Work {
  public:
-  struct Part {
+  struct InFlight {
     std::shared_ptr<Channel> channel;
     std::shared_ptr<Flight> flight;
   };
@@ -27,7 +27,7 @@ class Work final : public c10d::Work {
        std::chrono::milliseconds timeout, int sender, std::size_t lists);
 
   // Before anybody else has it: its parts, and then what ends its range in a profile.
-  void add(Part part);
+  void add(InFlight part);
   void end_range_when_done();
 
   bool isCompleted() override;
@@ -65,14 +65,14 @@ class Work final : public c10d::Work {
     std::once_flag once_;
     std::function<void()> tell_;
   };
-  [[nodiscard]] static std::exception_ptr error_of(const std::vector<Part>& parts);
+  [[nodiscard]] static std::exception_ptr error_of(const std::vector<InFlight>& parts);
   [[nodiscard]] bool all_ended() const;
   // Until all parts have ended, or one has failed; false at the deadline.
   [[nodiscard]] bool wait_for_parts(std::optional<Clock::time_point> deadline) const;
   // Calls it when all parts have ended: at once, or in a thread of the last part's channel.
   void when_done(std::function<void()> told);
 
-  std::vector<Part> parts_;
+  std::vector<InFlight> parts_;
   const Tensors outputs_;
   const std::uint64_t sequence_;
   const std::chrono::milliseconds timeout_;

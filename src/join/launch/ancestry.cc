@@ -42,7 +42,7 @@ pid_t parent_of(pid_t process) {
   return static_cast<pid_t>(parse_integer(rest.substr(0, rest.find(' ')), 0, INT32_MAX).value_or(0));
 }
 
-struct Group {
+struct Neighbours {
   std::vector<std::string> entries;  // "\0NAME=VALUE\0"
   bool followed = true;
 
@@ -52,8 +52,8 @@ struct Group {
   }
 };
 
-std::vector<Group> read_groups(std::span<const std::vector<const char*>> groups) {
-  std::vector<Group> result(groups.size());
+std::vector<Neighbours> read_groups(std::span<const std::vector<const char*>> groups) {
+  std::vector<Neighbours> result(groups.size());
   for (std::size_t i = 0; i < groups.size(); ++i) {
     for (const char* name : groups[i]) {
       const auto value = environment_variable(name);
@@ -67,7 +67,7 @@ std::vector<Group> read_groups(std::span<const std::vector<const char*>> groups)
 }  // namespace
 
 std::vector<Inheritance> inheritance_of(std::span<const std::vector<const char*>> groups) {
-  std::vector<Group> left = read_groups(groups);
+  std::vector<Neighbours> left = read_groups(groups);
   std::vector<Inheritance> result(groups.size());
   pid_t process = ::getpid();
   for (int generation = 0; generation < kMostGenerations; ++generation) {

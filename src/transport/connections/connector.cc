@@ -45,16 +45,16 @@ class SocketConnector final : public Connector {
   Status listen_on_path(PeerInfo* info) override { return listeners_->listen_on_path(info); }
   void open_paths(const std::vector<PeerInfo>& peers) override;
   void remove_path() override { listeners_->remove_path(); }
-  void set_peers(Book peers, std::vector<Meeting> meetings) override {
+  void set_peers(Book peers, std::vector<ConnectionSpec> specs) override {
     peers_ = std::move(peers);
-    meetings_ = std::move(meetings);
+    specs_ = std::move(specs);
     listeners_->subscribe(communicator_, peers_->size() * kMostKept);
   }
   [[nodiscard]] std::unique_ptr<Connector> split(std::uint64_t communicator, const std::vector<int>& members,
                                                  const Settings& settings) const override;
   void watch_stalls(StallWatch* watch) override { stalls_ = watch; }
-  Result<std::vector<Channel>> connect(const std::vector<int>& peers, const FailureState& failure,
-                                       Deadline deadline) override;
+  Result<std::vector<PeerConnection>> connect(const std::vector<int>& peers, const FailureState& failure,
+                                              Deadline deadline) override;
   Status connect_shared(const std::vector<int>& peers, const Take& take, const FailureState& failure,
                         Deadline deadline) const override;
   [[nodiscard]] int job_rank(int peer) const override { return job_rank_of(peer); }
@@ -64,12 +64,12 @@ class SocketConnector final : public Connector {
   // One peer that this side dials.
   struct Dialling {
     int peer = -1;
-    ChannelKind kind = ChannelKind::kTcp;
+    ConnectionKind kind = ConnectionKind::kTcp;
     std::vector<std::unique_ptr<net::Dial>> dials;  // one per stream; null once finished
     std::vector<UniqueFd> sockets;
   };
   struct Arrived {
-    ChannelKind kind = ChannelKind::kTcp;
+    ConnectionKind kind = ConnectionKind::kTcp;
     std::vector<UniqueFd> sockets;  // by index; those still to come are invalid
   };
   // One call.
@@ -95,12 +95,12 @@ class SocketConnector final : public Connector {
   [[nodiscard]] Status hopeless(const std::vector<int>& waited_for, const Status& shortage,
                                 Departures* departures) const;
   Status timed_out(const Attempt& attempt, const FailureState& failure) const;
-  Channel hand_over(int peer, Attempt* attempt) const;
+  PeerConnection hand_over(int peer, Attempt* attempt) const;
   // Of each two ranks the one that has the higher number in the communicator that joined, so that it is the same one
   // for all communicators.
   [[nodiscard]] bool dials(int peer) const { return job_rank_of(peer) < job_rank_of(rank_); }
   [[nodiscard]] const PeerInfo& info_of(int peer) const { return (*peers_)[static_cast<std::size_t>(peer)]; }
-  [[nodiscard]] const Meeting& meeting_with(int peer) const { return meetings_[static_cast<std::size_t>(peer)]; }
+  [[nodiscard]] const ConnectionSpec& spec_of(int peer) const { return specs_[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] std::string who(int peer) const;
   [[nodiscard]] int job_rank_of(int rank) const {
     return job_ranks_.empty() ? rank : job_ranks_[static_cast<std::size_t>(rank)];
@@ -119,7 +119,7 @@ class SocketConnector final : public Connector {
   const Secret secret_;
   const std::shared_ptr<Listeners> listeners_;
   Book peers_ = std::make_shared<const std::vector<PeerInfo>>();
-  std::vector<Meeting> meetings_;
+  std::vector<ConnectionSpec> specs_;
   std::map<int, Arrived> arrived_;  // by rank; also early ones, for a later connect()
   StallWatch* stalls_ = nullptr;
 };
@@ -182,7 +182,7 @@ Status SocketConnector::begin(int peer, Attempt* attempt) const {
 Result<bool> SocketConnector::begin_unix(Dialling* dialling, bool shared) const {
   const PeerInfo& mine = info_of(rank_);
   const PeerInfo& peer = info_of(dialling->peer);
-  const bool wanted = meeting_with(dialling->peer).kind == ChannelKind::kUnix;
+  const bool wanted = spec_of(dialling->peer).kind == ConnectionKind::kUnix;
   if (!allow_unix_ || !wanted || !mine.same_machine(peer)) return false;
   std::vector<net::Address> targets;
   if (!peer.unix_address.empty() && peer.network_namespace == mine.network_namespace) {
@@ -191,7 +191,7 @@ Result<bool> SocketConnector::begin_unix(Dialling* dialling, bool shared) const 
     targets.push_back(*address);
   }
   if (targets.empty()) return false;
-  dialling->kind = ChannelKind::kUnix;
+  dialling->kind = ConnectionKind::kUnix;
   dialling->dials.push_back(dial(targets, dialling->peer, 0, 1, shared));
   dialling->sockets.resize(1);
   return true;
@@ -211,10 +211,10 @@ Status SocketConnector::begin_tcp(Dialling* dialling, bool shared) const {
   }
   const bool near = info_of(rank_).same_machine(peer);
   const int chosen = settings_.tcp_streams > 0 ? settings_.tcp_streams : near ? 1 : kStreamsToOtherMachines;
-  const int wanted = meeting_with(dialling->peer).streams;
+  const int wanted = spec_of(dialling->peer).streams;
   // One that is shared only tells both sides that they need others.
   const int streams = shared ? 1 : wanted > 0 ? wanted : chosen;
-  dialling->kind = ChannelKind::kTcp;
+  dialling->kind = ConnectionKind::kTcp;
   dialling->dials.clear();
   dialling->sockets.clear();
   dialling->sockets.resize(static_cast<std::size_t>(streams));
@@ -241,10 +241,10 @@ Status SocketConnector::advance(const net::PollSet& set, Attempt* attempt) const
         dial.reset();
       } else if (!dial->shortage().is_ok()) {
         return dial->shortage().with_context("connecting to " + who(entry.peer));
-      } else if (entry.kind == ChannelKind::kTcp && dial->gone_for(kGoneMs)) {
+      } else if (entry.kind == ConnectionKind::kTcp && dial->gone_for(kGoneMs)) {
         return Status::remote(fmt::format("{} has ended: its address is no longer served by this job ({})",
                                           who(entry.peer), dial->trouble()));
-      } else if (entry.kind == ChannelKind::kUnix && dial->unreachable()) {
+      } else if (entry.kind == ConnectionKind::kUnix && dial->unreachable()) {
         // The socket is out of reach (another container, a strict file system): the network remains.
         const std::string why = dial->trouble();
         if (Status s = begin_tcp(&entry, attempt->shared); !s.is_ok()) return s.with_context("unix socket " + why);
@@ -277,7 +277,7 @@ void SocketConnector::sort_in(net::Authenticated connection, const Attempt& atte
   const auto& peers = attempt.peers;
   if (attempt.shared && std::find(peers.begin(), peers.end(), rank) == peers.end()) return;
   Arrived& arrived = (*attempt.arrived)[rank];
-  const ChannelKind kind = connection.is_unix ? ChannelKind::kUnix : ChannelKind::kTcp;
+  const ConnectionKind kind = connection.is_unix ? ConnectionKind::kUnix : ConnectionKind::kTcp;
   if (arrived.kind != kind || arrived.sockets.size() != peer.count) {
     arrived = Arrived{};
     arrived.kind = kind;
@@ -340,17 +340,17 @@ Status SocketConnector::hopeless(const std::vector<int>& waited_for, const Statu
   return departures->look(waited_for);
 }
 
-Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& peers, const FailureState& failure,
-                                                      Deadline deadline) {
+Result<std::vector<PeerConnection>> SocketConnector::connect(const std::vector<int>& peers, const FailureState& failure,
+                                                             Deadline deadline) {
   if (Status s = check(peers); !s.is_ok()) return s;
-  std::vector<Channel> channels;
+  std::vector<PeerConnection> channels;
   Attempt attempt{false, peers, {}, &arrived_, {}};
-  const auto take = [&](Channel channel) {
+  const auto take = [&](PeerConnection channel) {
     channels.push_back(std::move(channel));
     return Status();
   };
   if (Status s = run(&attempt, take, failure, deadline); !s.is_ok()) return s;
-  const auto place = [&](const Channel& c) { return std::find(peers.begin(), peers.end(), c.peer); };
+  const auto place = [&](const PeerConnection& c) { return std::find(peers.begin(), peers.end(), c.peer); };
   std::sort(channels.begin(), channels.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
   return channels;
 }
@@ -392,8 +392,8 @@ Status SocketConnector::run(Attempt* attempt, const Take& take, const FailureSta
   }
 }
 
-Channel SocketConnector::hand_over(int peer, Attempt* attempt) const {
-  Channel channel;
+PeerConnection SocketConnector::hand_over(int peer, Attempt* attempt) const {
+  PeerConnection channel;
   channel.peer = peer;
   channel.dialled = dials(peer);
   channel.silence_ms = silence_limit_ms(settings_);
@@ -410,7 +410,7 @@ Channel SocketConnector::hand_over(int peer, Attempt* attempt) const {
   channel.sockets = std::move(at->sockets);
   attempt->dialling.erase(at);
   for (const UniqueFd& socket : channel.sockets) {
-    if (channel.kind == ChannelKind::kTcp) {
+    if (channel.kind == ConnectionKind::kTcp) {
       net::watch_silence(socket.get(), channel.silence_ms);
       net::set_unpaced_if_local(socket.get());
     }

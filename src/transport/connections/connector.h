@@ -27,11 +27,11 @@
 
 namespace tutti::internal {
 
-enum class ChannelKind : std::uint8_t { kUnix, kTcp };
+enum class ConnectionKind : std::uint8_t { kUnix, kTcp };
 
 // How two ranks are to be connected.
-struct Meeting {
-  ChannelKind kind = ChannelKind::kTcp;
+struct ConnectionSpec {
+  ConnectionKind kind = ConnectionKind::kTcp;
   int streams = 0;  // of TCP; 0: as the settings say
   // Of Unix sockets: ranks of other network namespaces must reach them, too. Abstract ones end at the namespace; paths
   // do not.
@@ -39,8 +39,8 @@ struct Meeting {
 };
 
 // An authenticated connection to a peer. The sockets are non-blocking.
-struct Channel {
-  ChannelKind kind = ChannelKind::kTcp;
+struct PeerConnection {
+  ConnectionKind kind = ConnectionKind::kTcp;
   int peer = -1;
   bool dialled = false;           // by this side
   std::int64_t silence_ms = 0;    // of TCP: the limit of net::is_silent()
@@ -63,7 +63,7 @@ class Connector {
   virtual void remove_path() = 0;
   // The address book, before the first connect(), and how this rank is to be connected with each, by rank.
   using Book = std::shared_ptr<const std::vector<PeerInfo>>;
-  virtual void set_peers(Book peers, std::vector<Meeting> meetings) = 0;
+  virtual void set_peers(Book peers, std::vector<ConnectionSpec> specs) = 0;
   // Told while connect() waits. Outlives the connector.
   virtual void watch_stalls(StallWatch* watch) = 0;
 
@@ -74,13 +74,13 @@ class Connector {
 
   // Connects to all of `peers` (none of which may have been connected before), working on all of them
   // at once. Fails with kTimeout naming the missing ranks, or as soon as `failure` has failed.
-  virtual Result<std::vector<Channel>> connect(const std::vector<int>& peers, const FailureState& failure,
-                                               Deadline deadline) = 0;
+  virtual Result<std::vector<PeerConnection>> connect(const std::vector<int>& peers, const FailureState& failure,
+                                                      Deadline deadline) = 0;
 
   // The same for connections that all communicators of a family use: both ranks call it, for whichever communicator.
   // Each is handed to `take` as soon as it is there, since others may wait for it. Several threads may be in it, on
   // behalf of several communicators, for different peers.
-  using Take = std::function<Status(Channel)>;
+  using Take = std::function<Status(PeerConnection)>;
   virtual Status connect_shared(const std::vector<int>& peers, const Take& take, const FailureState& failure,
                                 Deadline deadline) const = 0;
   // The peer's number in the communicator that joined, and this communicator's.

@@ -86,12 +86,12 @@ class ShmTransport final : public PlainTransport {
     return shares_memory(peers[static_cast<std::size_t>(a)], peers[static_cast<std::size_t>(b)]) &&
            ranks.can_share_memory(a, b);
   }
-  [[nodiscard]] std::optional<Meeting> meeting() const override {
-    return Meeting{ChannelKind::kUnix, 0, !within_namespace_only_};
+  [[nodiscard]] std::optional<ConnectionSpec> connects_by() const override {
+    return ConnectionSpec{ConnectionKind::kUnix, 0, !within_namespace_only_};
   }
   void inherit(const Transport& parent) override { pairs_ = static_cast<const ShmTransport&>(parent).pairs_; }
   [[nodiscard]] SharedConnections* shared_connections() override { return pairs_.get(); }
-  Result<std::unique_ptr<transport::Link>> make_link(Channel, const LinkOwner&, Deadline) override {
+  Result<std::unique_ptr<transport::Link>> make_link(PeerConnection, const LinkOwner&, Deadline) override {
     return Status::internal("a link over shared memory has no connection of its own");
   }
   Result<std::unique_ptr<ThreadNetwork>> make_thread_network(int) const override {

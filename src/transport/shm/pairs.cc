@@ -52,27 +52,27 @@ SharedConnections::State ShmPairs::state(int job_rank) {
 }
 
 // The peer may have had no descriptor for its end. What links there are keep the pair that they have.
-bool ShmPairs::is_lost(const Entry& entry) {
+bool ShmPairs::is_lost(const KnownPair& entry) {
   return entry.state == State::kMade && !entry.pair->is_usable();
 }
 
 bool ShmPairs::claim(int job_rank) {
   const MutexLock lock(mutex_);
-  Entry& entry = pairs_[job_rank];
+  KnownPair& entry = pairs_[job_rank];
   if (entry.state != State::kNone && !is_lost(entry)) return false;
   entry = {State::kBeingMade, nullptr};
   return true;
 }
 
-void ShmPairs::set(int job_rank, Entry entry) {
+void ShmPairs::set(int job_rank, KnownPair entry) {
   const MutexLock lock(mutex_);
   pairs_[job_rank] = std::move(entry);
   changed_.notify_all();
 }
 
-Status ShmPairs::add(int job_rank, Channel channel, const LinkOwner& owner) {
+Status ShmPairs::add(int job_rank, PeerConnection channel, const LinkOwner& owner) {
   // A Unix socket that cannot be reached is replaced by TCP.
-  if (channel.kind != ChannelKind::kUnix) {
+  if (channel.kind != ConnectionKind::kUnix) {
     set(job_rank, {State::kOutOfReach, nullptr});
     return {};
   }

@@ -14,7 +14,7 @@ class ShmPairs final : public SharedConnections {
  public:
   State state(int job_rank) override TUTTI_EXCLUDES(mutex_);
   bool claim(int job_rank) override TUTTI_EXCLUDES(mutex_);
-  Status add(int job_rank, Channel channel, const LinkOwner& owner) override TUTTI_EXCLUDES(mutex_);
+  Status add(int job_rank, PeerConnection channel, const LinkOwner& owner) override TUTTI_EXCLUDES(mutex_);
   void give_up(int job_rank) override TUTTI_EXCLUDES(mutex_);
   void await_change(int longest_ms) override TUTTI_EXCLUDES(mutex_);
   Result<std::unique_ptr<BegunLink>> begin_link(int job_rank, std::uint64_t communicator, int peer,
@@ -22,16 +22,16 @@ class ShmPairs final : public SharedConnections {
   void forget(std::uint64_t communicator) override TUTTI_EXCLUDES(mutex_);
 
  private:
-  struct Entry {
+  struct KnownPair {
     State state = State::kNone;
     std::shared_ptr<transport::shm::Pair> pair;
   };
-  static bool is_lost(const Entry& entry);
-  void set(int job_rank, Entry entry) TUTTI_EXCLUDES(mutex_);
+  static bool is_lost(const KnownPair& entry);
+  void set(int job_rank, KnownPair entry) TUTTI_EXCLUDES(mutex_);
 
   Mutex mutex_;
   ConditionVariable changed_;
-  std::map<int, Entry> pairs_ TUTTI_GUARDED_BY(mutex_);
+  std::map<int, KnownPair> pairs_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace tutti::internal

@@ -25,8 +25,10 @@ class TcpTransport final : public PlainTransport {
   [[nodiscard]] std::size_t slice_bytes(const Ranks&, Collective) const override { return kSliceBytes; }
   // Which addresses reach the peer shows when it is dialled.
   [[nodiscard]] bool connects(const Ranks&, int, int) const override { return true; }
-  [[nodiscard]] std::optional<Meeting> meeting() const override { return Meeting{ChannelKind::kTcp}; }
-  Result<std::unique_ptr<transport::Link>> make_link(Channel channel, const LinkOwner&, Deadline) override {
+  [[nodiscard]] std::optional<ConnectionSpec> connects_by() const override {
+    return ConnectionSpec{ConnectionKind::kTcp};
+  }
+  Result<std::unique_ptr<transport::Link>> make_link(PeerConnection channel, const LinkOwner&, Deadline) override {
     transport::tcp::Options options;
     options.peer = channel.peer;
     options.silence_ms = channel.silence_ms;

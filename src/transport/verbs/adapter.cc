@@ -48,9 +48,11 @@ class VerbsTransport final : public PlainTransport {
     return !told_.empty() && !ranks.same_host(a, b) && trouble_between(ranks, std::min(a, b), std::max(a, b)).empty();
   }
   // The connection stays open as a sign of life.
-  [[nodiscard]] std::optional<Meeting> meeting() const override { return Meeting{ChannelKind::kTcp, 1}; }
+  [[nodiscard]] std::optional<ConnectionSpec> connects_by() const override {
+    return ConnectionSpec{ConnectionKind::kTcp, 1};
+  }
   [[nodiscard]] bool waits_for_peer() const override { return true; }
-  Result<std::unique_ptr<transport::Link>> make_link(Channel channel, const LinkOwner& owner,
+  Result<std::unique_ptr<transport::Link>> make_link(PeerConnection channel, const LinkOwner& owner,
                                                      Deadline deadline) override;
 
  private:
@@ -125,7 +127,7 @@ std::string VerbsTransport::trouble_between(const Ranks& ranks, int a, int b) co
   return fmt::format("no RDMA port of rank {} reaches one of rank {} (another fabric)", a, b);
 }
 
-Result<std::unique_ptr<transport::Link>> VerbsTransport::make_link(Channel channel, const LinkOwner& owner,
+Result<std::unique_ptr<transport::Link>> VerbsTransport::make_link(PeerConnection channel, const LinkOwner& owner,
                                                                    Deadline deadline) {
   const int rank = owner.ranks.rank;
   const int peer = channel.peer;

@@ -98,7 +98,7 @@ void Completions::remove(std::uint32_t taker) noexcept {
 // hold a completion of a link that has ended. Such a link's queue pairs are gone, so what is taken out here is the last
 // of it. A queue that cannot be polled counts as broken: its links fail.
 void Completions::reuse_names() {
-  for (const Channel& channel : channels_) {
+  for (const EventChannel& channel : channels_) {
     for (const auto& queue : channel.queues) {
       if (queue->take(queue->capacity_) < 0) queue->broken_.store(true, std::memory_order_relaxed);
     }
@@ -117,7 +117,7 @@ void Completions::hand_over(const ibv_wc& completion) {
 }
 
 Result<CompletionQueue*> Completions::reserve(Device& device, std::size_t index, int entries) {
-  Channel& channel = channels_[index];
+  EventChannel& channel = channels_[index];
   if (channel.channel.get() == nullptr) {
     if (Status s = open(device, index); !s.is_ok()) return s;
   }
@@ -167,7 +167,7 @@ void Completions::unwatch(int socket) noexcept {
 }
 
 void Completions::arm(CompletionQueue& queue) {
-  const Channel& channel = channels_[queue.index_];
+  const EventChannel& channel = channels_[queue.index_];
   take_events(channel);
   // Among the events may have been those of other queues, whose links have looked already and will not again.
   for (const auto& one : channel.queues) {
@@ -194,7 +194,7 @@ void Completions::disarm() {
   }
 }
 
-void Completions::take_events(const Channel& channel) {
+void Completions::take_events(const EventChannel& channel) {
   const Library& library = channel.device->library();
   ibv_cq* queue = nullptr;
   void* context = nullptr;

@@ -132,7 +132,7 @@ class Completions {
     CompletionTaker* taker = nullptr;
     std::uint32_t name = 0;
   };
-  struct Channel {
+  struct EventChannel {
     Device* device = nullptr;
     Owned<ibv_comp_channel> channel;
     std::vector<std::unique_ptr<CompletionQueue>> queues;
@@ -142,10 +142,10 @@ class Completions {
   void hand_over(const ibv_wc& completion);
   Status open(Device& device, std::size_t index);
   Status add_to_set(int fd, std::uint32_t events, std::uint64_t data);
-  static void take_events(const Channel& channel);
+  static void take_events(const EventChannel& channel);
 
   UniqueFd epoll_;
-  std::array<Channel, kMaxRails> channels_;  // by index of the device
+  std::array<EventChannel, kMaxRails> channels_;  // by index of the device
   std::vector<Taker> takers_;
   std::vector<std::uint32_t> free_;  // places
   std::uint64_t taken_ = 0;          // completions

@@ -14,7 +14,7 @@ using namespace tutti::internal::test;
 namespace {
 
 constexpr int kRanks = 16;
-constexpr Decisions::Kind kAllReduceOf8{Collective::kAllReduce, schedule::Order::kAny, 4};
+constexpr Decisions::CallKind kAllReduceOf8{Collective::kAllReduce, schedule::Order::kAny, 4};
 
 // The trees of ranks that watch, and what each is told.
 struct Told {

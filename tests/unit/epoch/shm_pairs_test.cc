@@ -23,11 +23,11 @@ struct Owner {
 };
 
 // A connection; *other is the peer's end.
-Channel connection(ChannelKind kind, UniqueFd* other) {
+PeerConnection connection(ConnectionKind kind, UniqueFd* other) {
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) == 0);
   *other = UniqueFd(ends[1]);
-  Channel channel;
+  PeerConnection channel;
   channel.kind = kind;
   channel.peer = 1;
   channel.sockets.emplace_back(ends[0]);
@@ -52,7 +52,7 @@ TEST_CASE("a connection that has been lost is made again, for the links to come"
   const Owner owner;
   UniqueFd peer;
   REQUIRE(pairs.claim(kPeer));
-  REQUIRE(pairs.add(kPeer, connection(ChannelKind::kUnix, &peer), owner.get()).is_ok());
+  REQUIRE(pairs.add(kPeer, connection(ConnectionKind::kUnix, &peer), owner.get()).is_ok());
   pairs.give_up(kPeer);
   CHECK(pairs.state(kPeer) == State::kMade);
   CHECK_FALSE(pairs.claim(kPeer));
@@ -69,7 +69,7 @@ TEST_CASE("a connection over the network says that the ranks share none") {
   const Owner owner;
   UniqueFd peer;
   REQUIRE(pairs.claim(kPeer));
-  REQUIRE(pairs.add(kPeer, connection(ChannelKind::kTcp, &peer), owner.get()).is_ok());
+  REQUIRE(pairs.add(kPeer, connection(ConnectionKind::kTcp, &peer), owner.get()).is_ok());
   CHECK(pairs.state(kPeer) == State::kOutOfReach);
   CHECK_FALSE(pairs.claim(kPeer));
 }

@@ -69,8 +69,8 @@ TEST_CASE("the first transport that can connects two ranks") {
   CHECK(name_of(m.connecting(2, 1)) == "shm");
   CHECK(name_of(m.connecting(0, 3)) == "tcp");
   // Where a Unix socket cannot be reached.
-  CHECK(name_of(m.connecting(0, 1, ChannelKind::kTcp)) == "tcp");
-  CHECK(name_of(m.connecting(0, 3, ChannelKind::kUnix)) == "none");
+  CHECK(name_of(m.connecting(0, 1, ConnectionKind::kTcp)) == "tcp");
+  CHECK(name_of(m.connecting(0, 3, ConnectionKind::kUnix)) == "none");
   CHECK(name_of(m.within_hosts) == "shm");
   CHECK(name_of(m.between_hosts) == "tcp");
   CHECK(m.describe_transports() == "shm+tcp");
@@ -90,7 +90,7 @@ TEST_CASE("RDMA connects ranks of different hosts that have told of ports which 
     CHECK(name_of(m.connecting(0, 2)) == "verbs");
     CHECK(name_of(m.connecting(2, 1)) == "verbs");
     CHECK(name_of(m.connecting(0, 1)) == "shm");
-    CHECK(name_of(m.connecting(0, 1, ChannelKind::kTcp)) == "tcp");
+    CHECK(name_of(m.connecting(0, 1, ConnectionKind::kTcp)) == "tcp");
     CHECK(name_of(m.between_hosts) == "verbs");
     CHECK(m.describe_transports() == "shm+verbs");
   }

@@ -324,11 +324,11 @@ TEST_CASE("a failure behind the end of a gather ends no initialisation, here or 
   Result<std::vector<std::string>> gathered = Status::internal("not yet");
   std::thread gathers([&] { gathered = tree->all_gather("x", soon()); });
   // Rank 0 has all parts, and what it says last comes in one go with those that rank 1 has not.
-  CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kContacts));
-  CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kParts));
+  CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::FrameKind::kContacts));
+  CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::FrameKind::kParts));
   send(down, control::pack_parts(0, {0, 5, RankSet(5, 6), {"x"}}));
   // Without which rank 0 would not have all.
-  CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kParts));
+  CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::FrameKind::kParts));
   for (const int rank : {2, 3, 4, 0}) send(up, control::pack_parts(0, {0, rank, RankSet(rank, rank + 1), {"x"}}));
   if (dies) {
     REQUIRE(::shutdown(up.ours.get(), SHUT_WR) == 0);
@@ -339,10 +339,10 @@ TEST_CASE("a failure behind the end of a gather ends no initialisation, here or 
   INFO(gathered.status().message());
   REQUIRE(gathered.is_ok());
   // Below, all parts come before it.
-  CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kContacts));
+  CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::FrameKind::kContacts));
   RankSet places;
   Result<std::string> frame = net::recv_frame(down.ours.get(), 1 << 16, soon());
-  for (; kind_of(frame) == static_cast<int>(control::Kind::kParts);
+  for (; kind_of(frame) == static_cast<int>(control::FrameKind::kParts);
        frame = net::recv_frame(down.ours.get(), 1 << 16, soon())) {
     net::Unpacker unpacker(frame.value());
     control::Header header;
@@ -351,7 +351,7 @@ TEST_CASE("a failure behind the end of a gather ends no initialisation, here or 
     places.add(parts.places);
   }
   CHECK(places == RankSet(0, 5));
-  CHECK(kind_of(frame) == static_cast<int>(dies ? control::Kind::kDeath : control::Kind::kNotice));
+  CHECK(kind_of(frame) == static_cast<int>(dies ? control::FrameKind::kDeath : control::FrameKind::kNotice));
   auto failure = std::make_shared<FailureState>();
   REQUIRE(tree->watch(failure, {}).is_ok());
   REQUIRE(eventually([&] { return failure->failed(); }));

@@ -25,14 +25,14 @@ using namespace tutti::internal::transport::verbs;
 
 namespace {
 
-struct Channel {
+struct PeerConnection {
   ibv_comp_channel channel{};
   std::deque<ibv_cq*> events;
 };
 
 struct Queue {
   ibv_cq cq{};
-  Channel* channel = nullptr;
+  PeerConnection* channel = nullptr;
   int room = 0;
   bool armed = false;
   int asked = 0;  // to signal
@@ -45,7 +45,7 @@ struct Queue {
 struct Model {
   ibv_context context{};
   std::vector<std::unique_ptr<Queue>> queues;
-  std::vector<std::unique_ptr<Channel>> channels;
+  std::vector<std::unique_ptr<PeerConnection>> channels;
   std::optional<ibv_async_event> report;
   bool resizes = true;
   int most_entries = 1 << 20;
@@ -60,7 +60,7 @@ Queue& queue_of(ibv_cq* cq) {
   throw std::runtime_error("a queue that was destroyed");
 }
 
-Channel& channel_of(ibv_comp_channel* channel) {
+PeerConnection& channel_of(ibv_comp_channel* channel) {
   for (const auto& one : model->channels) {
     if (&one->channel == channel) return *one;
   }
@@ -85,7 +85,7 @@ int poll_queue(ibv_cq* cq, int most, ibv_wc* completions) {
 }
 
 int take_event(ibv_comp_channel* channel, ibv_cq** cq, void** context) {
-  Channel& from = channel_of(channel);
+  PeerConnection& from = channel_of(channel);
   if (from.events.empty()) return errno = EAGAIN, -1;
   *cq = from.events.front();
   *context = (*cq)->cq_context;
@@ -125,7 +125,7 @@ Library fake_library() {
   add_queue_functions(&l);
   l.close_device = [](ibv_context*) { return 0; };
   l.create_comp_channel = [](ibv_context* context) {
-    auto channel = std::make_unique<Channel>();
+    auto channel = std::make_unique<PeerConnection>();
     channel->channel.context = context;
     channel->channel.fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     model->channels.push_back(std::move(channel));

@@ -31,7 +31,7 @@ struct Options {
   bool allow_tcp = true;
   int streams = 0;
   bool on_path = false;
-  Meeting meeting = {ChannelKind::kUnix, 0, false};
+  ConnectionSpec spec = {ConnectionKind::kUnix, 0, false};
 };
 
 Secret some_secret() {
@@ -68,7 +68,7 @@ std::vector<std::unique_ptr<Rank>> make_ranks(int count, const Options& options)
   for (auto& rank : ranks) rank->connector->remove_path();
   for (auto& rank : ranks)
     rank->connector->set_peers(std::make_shared<const std::vector<PeerInfo>>(book),
-                               std::vector<Meeting>(book.size(), options.meeting));
+                               std::vector<ConnectionSpec>(book.size(), options.spec));
   return ranks;
 }
 
@@ -81,7 +81,7 @@ std::vector<int> all_but(int me, int count) {
 }
 
 // Sends (own rank, stream) over every socket and checks what comes back.
-bool speaks_to_peer(const Channel& channel, int me) {
+bool speaks_to_peer(const PeerConnection& channel, int me) {
   const Deadline deadline = Deadline::after_ms(kLongMs);
   for (std::size_t i = 0; i < channel.sockets.size(); ++i) {
     const int mine[2] = {me, static_cast<int>(i)};
@@ -97,17 +97,18 @@ bool speaks_to_peer(const Channel& channel, int me) {
   return true;
 }
 
-void check_all_pairs(int count, const Options& options, ChannelKind kind, std::size_t sockets) {
+void check_all_pairs(int count, const Options& options, ConnectionKind kind, std::size_t sockets) {
   auto ranks = make_ranks(count, options);
   std::atomic<int> good = 0;
   on_threads(count, [&](int me) {
     Rank& rank = *ranks[static_cast<std::size_t>(me)];
     const std::vector<int> peers = all_but(me, count);
-    Result<std::vector<Channel>> channels = rank.connector->connect(peers, rank.failure, Deadline::after_ms(kLongMs));
+    Result<std::vector<PeerConnection>> channels =
+        rank.connector->connect(peers, rank.failure, Deadline::after_ms(kLongMs));
     if (!channels.is_ok() || channels->size() != peers.size()) return;
     bool right = true;
     for (std::size_t i = 0; i < peers.size(); ++i) {
-      const Channel& channel = channels.value()[i];
+      const PeerConnection& channel = channels.value()[i];
       right = right && channel.peer == peers[i] && channel.kind == kind && channel.sockets.size() == sockets &&
               channel.dialled == (peers[i] < me) && speaks_to_peer(channel, me);
     }
@@ -120,22 +121,22 @@ void check_all_pairs(int count, const Options& options, ChannelKind kind, std::s
 
 TEST_CASE("every rank connects to every other by each kind") {
   SECTION("abstract unix socket") {
-    check_all_pairs(8, {}, ChannelKind::kUnix, 1);
+    check_all_pairs(8, {}, ConnectionKind::kUnix, 1);
   }
   SECTION("unix socket by path") {
-    check_all_pairs(4, {.on_path = true}, ChannelKind::kUnix, 1);
+    check_all_pairs(4, {.on_path = true}, ConnectionKind::kUnix, 1);
   }
   SECTION("TCP") {
-    check_all_pairs(8, {.allow_unix = false}, ChannelKind::kTcp, 1);
+    check_all_pairs(8, {.allow_unix = false}, ConnectionKind::kTcp, 1);
   }
   SECTION("TCP with streams") {
-    check_all_pairs(6, {.allow_unix = false, .streams = 4}, ChannelKind::kTcp, 4);
+    check_all_pairs(6, {.allow_unix = false, .streams = 4}, ConnectionKind::kTcp, 4);
   }
   SECTION("TCP, where a Unix socket could be reached as well") {
-    check_all_pairs(3, {.streams = 2, .meeting = {ChannelKind::kTcp, 0, false}}, ChannelKind::kTcp, 2);
+    check_all_pairs(3, {.streams = 2, .spec = {ConnectionKind::kTcp, 0, false}}, ConnectionKind::kTcp, 2);
   }
   SECTION("as many TCP streams as the transport wants, whatever the settings say") {
-    check_all_pairs(3, {.streams = 4, .meeting = {ChannelKind::kTcp, 1, false}}, ChannelKind::kTcp, 1);
+    check_all_pairs(3, {.streams = 4, .spec = {ConnectionKind::kTcp, 1, false}}, ConnectionKind::kTcp, 1);
   }
 }
 
@@ -143,7 +144,7 @@ namespace {
 
 // Of a communicator of all ranks in reverse order.
 std::unique_ptr<Connector> reversed(const std::vector<std::unique_ptr<Rank>>& ranks, int me, std::uint64_t id,
-                                    const Meeting& meeting) {
+                                    const ConnectionSpec& spec) {
   Settings settings;
   settings.interface = "lo";
   std::vector<int> members;
@@ -154,7 +155,7 @@ std::unique_ptr<Connector> reversed(const std::vector<std::unique_ptr<Rank>>& ra
     book.back().rank = static_cast<int>(members.size()) - 1;
   }
   auto made = ranks[static_cast<std::size_t>(me)]->connector->split(id, members, settings);
-  made->set_peers(std::make_shared<const std::vector<PeerInfo>>(book), std::vector<Meeting>(book.size(), meeting));
+  made->set_peers(std::make_shared<const std::vector<PeerInfo>>(book), std::vector<ConnectionSpec>(book.size(), spec));
   return made;
 }
 
@@ -163,7 +164,7 @@ std::unique_ptr<Connector> reversed(const std::vector<std::unique_ptr<Rank>>& ra
 TEST_CASE("connectors that share their listeners connect at the same time") {
   constexpr int kRanks = 4;
   constexpr std::size_t kChildren = 5;
-  for (const ChannelKind kind : {ChannelKind::kUnix, ChannelKind::kTcp}) {
+  for (const ConnectionKind kind : {ConnectionKind::kUnix, ConnectionKind::kTcp}) {
     auto ranks = make_ranks(kRanks, {});
     std::vector<std::vector<std::unique_ptr<Connector>>> children(kRanks);
     for (int me = 0; me < kRanks; ++me) {
@@ -179,7 +180,7 @@ TEST_CASE("connectors that share their listeners connect at the same time") {
       auto channels = child->connect(all_but(rank, kRanks), ranks[static_cast<std::size_t>(me)]->failure,
                                      Deadline::after_ms(kLongMs));
       if (!channels.is_ok()) return;
-      for (const Channel& channel : channels.value()) {
+      for (const PeerConnection& channel : channels.value()) {
         if (channel.kind != kind || channel.dialled != (kRanks - 1 - channel.peer < me) ||
             !speaks_to_peer(channel, rank))
           return;
@@ -194,9 +195,9 @@ TEST_CASE("what comes for another communicator is kept for it") {
   auto ranks = make_ranks(2, {});
   std::atomic<int> good = 0;
   on_threads(2, [&](int me) {
-    const Meeting meeting{ChannelKind::kUnix, 0, false};
+    const ConnectionSpec spec{ConnectionKind::kUnix, 0, false};
     std::vector<std::unique_ptr<Connector>> children;
-    for (std::uint64_t id = 1; id <= 2; ++id) children.push_back(reversed(ranks, me, id, meeting));
+    for (std::uint64_t id = 1; id <= 2; ++id) children.push_back(reversed(ranks, me, id, spec));
     const int peer = me;  // as they are reversed
     const FailureState& failure = ranks[static_cast<std::size_t>(me)]->failure;
     // One dials for the second first, while the other waits for the first.
@@ -252,12 +253,13 @@ TEST_CASE("an unreachable unix socket gives way to TCP") {
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
   book[0].unix_address = "tutti-nobody-listens-here";
   ranks[1]->connector->set_peers(std::make_shared<const std::vector<PeerInfo>>(book),
-                                 std::vector<Meeting>(book.size(), Options().meeting));
+                                 std::vector<ConnectionSpec>(book.size(), Options().spec));
   std::vector<std::size_t> sockets(2);
   on_threads(2, [&](int me) {
     const auto m = static_cast<std::size_t>(me);
     auto channels = ranks[m]->connector->connect({1 - me}, ranks[m]->failure, Deadline::after_ms(kLongMs));
-    if (channels.is_ok() && channels->front().kind == ChannelKind::kTcp) sockets[m] = channels->front().sockets.size();
+    if (channels.is_ok() && channels->front().kind == ConnectionKind::kTcp)
+      sockets[m] = channels->front().sockets.size();
   });
   CHECK(sockets == std::vector<std::size_t>{2, 2});
 }
@@ -267,7 +269,7 @@ TEST_CASE("no allowed transport is an error that names the peer") {
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
   book[0].boot.fill(1);
   ranks[1]->connector->set_peers(std::make_shared<const std::vector<PeerInfo>>(book),
-                                 std::vector<Meeting>(book.size(), Options().meeting));
+                                 std::vector<ConnectionSpec>(book.size(), Options().spec));
   auto channels = ranks[1]->connector->connect({0}, ranks[1]->failure, Deadline::after_ms(kLongMs));
   CHECK(channels.status().code() == Code::kRemoteError);
   CHECK(channels.status().message().find("rank 0") != std::string::npos);
@@ -340,7 +342,7 @@ TEST_CASE("a connection that comes before its connect() is kept") {
       if (!later.is_ok()) return;
       channels->push_back(std::move(later->front()));
     }
-    for (const Channel& channel : channels.value()) {
+    for (const PeerConnection& channel : channels.value()) {
       if (!speaks_to_peer(channel, me)) return;
     }
     ++good;
