@@ -89,8 +89,9 @@ Status Epoch::connect(Deadline deadline) {
   if (!described.is_ok()) return described.status();
   PeerInfo& self = *described;
   if (tree_ != nullptr && !in_process) {
-    auto listening = Connector::listen(settings_, any_connects_by(*transports, ConnectionKind::kUnix),
-                                       any_connects_by(*transports, ConnectionKind::kTcp), rank, secret_, address_, &self);
+    auto listening =
+        Connector::listen(settings_, any_connects_by(*transports, ConnectionKind::kUnix),
+                          any_connects_by(*transports, ConnectionKind::kTcp), rank, secret_, address_, &self);
     if (!listening.is_ok()) return listening.status();
     connector_ = std::move(*listening);
   }

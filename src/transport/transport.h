@@ -227,14 +227,14 @@ class Link {
 
   // Memory that is sent by zero copy or advertised belongs to the operation. Where the peer itself touches it, and not
   // a device, it does so only between peek() and consume(), and between reserve_remote() and commit(): the lanes open
-  // and close these accesses, and nobody else has to. After a failed operation, before its buffers go back to the caller,
-  // revoke() withdraws what this rank has sent by zero copy and advertised, and ends this rank's own accesses in memory
-  // of the peer; the link is of no more use. It does not wait: until revoked() the peer may still be touching the
-  // memory. A thread of this process does so as long as it takes; for a process, which has the memory mapped itself,
-  // revoked() is true in the end even if that process has been stopped, and its consume() then says that what it has
-  // read is void; a process that was stopped between reserve_remote() and commit() may still write the rest of that
-  // piece when it goes on. What was sent before still arrives. After a while, if the communicator has not said why, a
-  // peer that waits for this rank gets an error.
+  // and close these accesses, and nobody else has to. After a failed operation, before its buffers go back to the
+  // caller, revoke() withdraws what this rank has sent by zero copy and advertised, and ends this rank's own accesses
+  // in memory of the peer; the link is of no more use. It does not wait: until revoked() the peer may still be touching
+  // the memory. A thread of this process does so as long as it takes; for a process, which has the memory mapped
+  // itself, revoked() is true in the end even if that process has been stopped, and its consume() then says that what
+  // it has read is void; a process that was stopped between reserve_remote() and commit() may still write the rest of
+  // that piece when it goes on. What was sent before still arrives. After a while, if the communicator has not said
+  // why, a peer that waits for this rank gets an error.
   virtual void revoke() noexcept = 0;
   [[nodiscard]] virtual bool revoked() noexcept = 0;
 

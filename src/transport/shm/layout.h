@@ -125,7 +125,7 @@ struct alignas(2 * kCacheLine) SideMemory {
     std::atomic<std::uint64_t> extension;  // where it is (LinkMemory); 0: there is none. Written once
   } end;
   // Often.
-  Line consumed;  // messages of the lane that this side receives which it is done with
+  Line consumed;   // messages of the lane that this side receives which it is done with
   Line in_access;  // this side is inside an access, that is, may touch memory of the other
   HeaderLine lines[kFirstLines];
 };

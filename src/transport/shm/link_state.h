@@ -66,7 +66,7 @@ struct LinkState {
   LinkRegions regions;                 // of the pair: what this side reads of the peer's
   LinkRegions put_regions;             // the same: where it writes, which may be at the same time
   std::uint32_t consumed_seen = 0;     // messages that the peer has consumed, as last read from its counter
-  std::uint32_t accesses = 0;            // of Access, those that are open
+  std::uint32_t accesses = 0;          // of Access, those that are open
   bool lost = false;                   // the peer has revoked its memory, or this side its own: no more is read
   std::int64_t lost_ns = 0;            // when that was first seen; 0: not yet
   std::int64_t closed_ns = 0;          // when the peer was first seen to have ended the link; 0: not yet
