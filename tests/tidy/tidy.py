@@ -26,9 +26,9 @@ ALLOWED = {
     "calls": {"base", "os", "executor", "memory", "reduction", "schedule"},
     "streams": {"base", "os", "executor"},
     "device": {"base", "os", "calls", "executor", "join", "memory", "net", "reduction", "transport"},
-    "epoch": {"algorithms", "base", "control", "executor", "join", "memory", "net", "os", "schedule", "selection",
+    "epoch": {"algorithms", "base", "control", "executor", "join", "memory", "net", "os", "selection",
               "topology", "transport"},
-    "communicator": {"algorithms", "base", "calls", "control", "device", "epoch", "executor", "join", "memory", "net", "os", "reduction",
+    "communicator": {"algorithms", "base", "calls", "control", "device", "epoch", "executor", "join", "memory", "net", "os",
                      "selection", "streams", "topology", "transport"},
     "api": {"base", "os", "calls", "communicator", "device", "memory", "streams"},
 }
