@@ -84,7 +84,7 @@ bool SocketTree::hear_for_all(const Header& header, net::Unpacker* unpacker, con
   const bool known = comm == nullptr && once && !keep_passed(header, frame);
   // What tells of a failure goes to all, so that whoever takes a rank in can tell it; parts as well, so that members of
   // different communicators with one id hear of each other.
-  const bool by_route = header.kind == Kind::kDecision || header.kind == Kind::kLeaveNotices;
+  const bool by_route = header.kind == FrameKind::kDecision || header.kind == FrameKind::kLeaveNotices;
   if (!by_member && !known) by_route ? flood_to(header.members, frame, from) : flood(frame, from);
   return comm != nullptr ? comm->hear(header, unpacker, frame, from) : keep_early(header, frame);
 }
