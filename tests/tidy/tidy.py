@@ -222,19 +222,25 @@ def check_needs(files):
                 report(path, text.count("\n", 0, text.find(used[0])) + 1, f"{used[0]} needs <{header}>")
 
 
-# What one file alone may use, in which folders. Clang sees through the locks of os/mutex.h alone (thread_safety.py).
+# What one file or folder alone may use, in which folders. Clang sees through the locks of os/mutex.h alone (thread_safety.py).
 BY_ONE_FILE = [
     ("src/base/config.cc", ("src", "include"), r"\b(secure_)?getenv\s*\(", "getenv outside src/base/config.cc"),
     ("src/os/mutex.h", ("src",), r"\bstd::(\w*mutex|\w+_lock|lock_guard|condition_variable\w*)\b",
      "a lock that is not one of os/mutex.h"),
     ("src/os/look_again.h", ("src",), r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(",
      "a sleep outside src/os/look_again.h"),
+    # What the simulated world must see (docs/architecture/world.md); launchers are asked before it begins.
+    ("src/join/launch", ("src/net", "src/control", "src/join"),
+     r"(?<![\w:>])::(poll|send|recv|socket|bind|listen|connect|accept4?|[gs]etsockopt|getsockname|getpeername|shutdown"
+     r"|getpid|gethostname|getrandom|getifaddrs|eventfd|pthread_create|pthread_join)\s*\(",
+     "a call of the kernel that does not go through os::kernel()"),
 ]
 
 
-def check_use(path, lines, top):
+def check_use(path, lines):
     for owner, folders, use, finding in BY_ONE_FILE:
-        if top not in folders or path == ROOT / owner:
+        inside = any(ROOT / folder in path.parents for folder in folders)
+        if not inside or path == ROOT / owner or ROOT / owner in path.parents:
             continue
         for number, line in enumerate(lines, 1):
             if re.search(use, line):
@@ -332,7 +338,7 @@ def main():
             check_functions(path, text)
         if top == "src":
             check_includes(path, lines)
-        check_use(path, lines, top)
+        check_use(path, lines)
         by_torch = path.parent.match("tests/bindings/torch")  # as the bindings themselves
         if path.suffix in (".cc", ".c") and top in ("src", "tests", "perf", "tools") and not by_torch:
             check_built(path, build_files)

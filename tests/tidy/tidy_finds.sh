@@ -14,6 +14,8 @@ echo 'int z;' >"$tree/src/schedule/schedule.h"
 echo 'std::mutex unseen;' >>"$tree/src/schedule/schedule.h"
 echo 'void nap() { usleep(1); }' >>"$tree/src/schedule/schedule.h"
 echo 'int forgotten;' >"$tree/src/executor/forgotten.cc"
+mkdir "$tree/src/net"
+printf '#include "os/kernel.h"\nint id() { return ::getpid(); }\nint seen() { return os::kernel().getpid(); }\n' >"$tree/src/net/id.h"
 printf '#include "executor/second.h"\n' >"$tree/src/executor/first.h"
 printf '#include "executor/third.h"\n' >"$tree/src/executor/second.h"
 printf '#include "executor/first.h"\n' >"$tree/src/executor/third.h"
@@ -27,7 +29,7 @@ if output=$(python3 "$tidy" "$tree"); then
   exit 1
 fi
 for finding in 'may not include' 'src/executor may include src/transport, but does not' 'getenv outside' 'space at the end' 'tab' 'unfinished' 'is in no meson.build' \
-  'a function of 82 lines' 'a function of 92 lines' 'a sleep outside' '582 lines' 'schedule.h:2: a lock' 'schedule.h:2: std::mutex needs <mutex>' \
+  'a function of 82 lines' 'a function of 92 lines' 'a sleep outside' 'net/id.h:2: a call of the kernel' '582 lines' 'schedule.h:2: a lock' 'schedule.h:2: std::mutex needs <mutex>' \
   'headers include each other: executor/first.h executor/second.h executor/third.h executor/first.h' \
   'executor/forgotten.cc:1: includes no header' 'executor/firsthand.cc:1: includes no header'; do
   if ! grep -q "$finding" <<<"$output"; then
@@ -35,6 +37,10 @@ for finding in 'may not include' 'src/executor may include src/transport, but do
     exit 1
   fi
 done
+if grep -q 'net/id.h:3: a call of the kernel' <<<"$output"; then
+  echo "a call by way of os::kernel() was refused: $output"
+  exit 1
+fi
 if grep -q 'first\(_part\)\?.cc:1: includes no header' <<<"$output"; then
   echo "a source and a part of it were refused: $output"
   exit 1
