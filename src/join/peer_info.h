@@ -23,7 +23,7 @@ struct PeerInfo {
   std::string unix_address;                // abstract Unix socket name of the Connector, empty if none
   std::string unix_path;                   // the same by path, reachable from other network namespaces; or empty
   std::vector<std::string> tcp_addresses;  // "host:port", "[v6]:port" of the Connector, best first
-  std::string settings;                    // packed by who reads them (communicator/membership.h)
+  std::string settings;                    // packed by who reads them (epoch/membership.h)
   // This process: everything but the Connector's addresses and the settings.
   static Result<PeerInfo> local(int rank);
   // By boot id. A machine whose kernel tells none equals no other.
