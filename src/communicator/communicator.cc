@@ -20,11 +20,13 @@ constexpr std::int64_t kDeliverMs = 2000;
 
 // The device whose memory the settings name; null: the host's. They have its name then.
 Result<std::unique_ptr<OpenDevice>> open_device(Settings* settings) {
-  auto ordinal = memory::find_device(settings->device);
-  if (!ordinal.is_ok()) return ordinal.status();
-  settings->device = memory::name_of_device(*ordinal);
-  if (*ordinal == memory::kHost) return std::unique_ptr<OpenDevice>();
-  return OpenDevice::open(*ordinal);
+  return guarded_result([&]() -> Result<std::unique_ptr<OpenDevice>> {
+    auto ordinal = memory::find_device(settings->device);
+    if (!ordinal.is_ok()) return ordinal.status();
+    settings->device = memory::name_of_device(*ordinal);
+    if (*ordinal == memory::kHost) return std::unique_ptr<OpenDevice>();
+    return OpenDevice::open(*ordinal);
+  });
 }
 
 }  // namespace
@@ -34,7 +36,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
                                                            Deadline deadline) {
   const InFloatMode standard;  // what ranks derive from costs must not depend on it
   Settings own = settings;
-  auto device = guarded_result([&] { return open_device(&own); });
+  auto device = open_device(&own);
   auto epoch = std::make_shared<Epoch>(std::move(job), std::move(own), std::move(thread_ranks));
   // Leaving alone would not tell the others why, and those who still gather would wait.
   const auto give_up = [&epoch](Status why) {
@@ -237,9 +239,10 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(SplitGroup group,
                                                                const std::vector<std::string>& texts) const {
   const Deadline deadline = Deadline::after_ms(group.settings.init_timeout_ms);
   auto device = open_device(&group.settings);
-  if (!device.is_ok()) return device.status();
   auto child = std::make_shared<Epoch>(*epoch_, std::move(group));
   if (Status s = child->join_tree(*epoch_, {}); !s.is_ok()) return s;
+  // Not before: the others hear of it since this rank leaves the new communicator's tree.
+  if (!device.is_ok()) return device.status();
   if (Status s = child->link(*epoch_, texts); !s.is_ok()) return s;
   return make(child, std::move(*device), deadline);
 }
