@@ -138,6 +138,7 @@ class ControlComm final : public ControlTree {
   // Those that are due by the tree's shape, or `at_once` all.
   void pass_on_parts(std::uint32_t round, bool at_once) TUTTI_EXCLUDES(mutex_);
   void pass_on_all_parts() TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] bool says_parts_again() const TUTTI_EXCLUDES(mutex_);
   void pass_on_leave_notices(bool at_once) TUTTI_EXCLUDES(mutex_);
   void on_decision(std::string decision) TUTTI_EXCLUDES(mutex_);
   void on_notice(const Notice& notice, const std::string& frame, const Neighbour* from);

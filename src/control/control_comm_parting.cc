@@ -179,9 +179,15 @@ void ControlComm::send_leave_notice() {
   pass_on_leave_notices(false);
 }
 
+// Of the job's first communicator all ranks are members: one that dies while they gather ends that, and one that leaves
+// has passed on all parts before.
+bool ControlComm::says_parts_again() const {
+  return id() != 0 && !is_over();
+}
+
 std::vector<std::string> ControlComm::farewell() const {
   std::vector<std::string> result;
-  if (!is_over()) result = own_parts_;
+  if (says_parts_again()) result = own_parts_;
   if (const auto own = refusals_.find(rank_); own != refusals_.end()) result.push_back(own->second.frame);
   if (!notice_.empty()) result.push_back(notice_);
   result.push_back(pack_leave_notices(name_, departed()));
@@ -190,7 +196,7 @@ std::vector<std::string> ControlComm::farewell() const {
 
 std::vector<std::string> ControlComm::told() const {
   std::vector<std::string> result;
-  if (!is_over()) result = own_parts_;
+  if (says_parts_again()) result = own_parts_;
   for (const auto& [rank, refusal] : refusals_) result.push_back(refusal.frame);
   if (!notice_.empty()) result.push_back(notice_);
   if (const std::vector<LeaveNotice> left = departed(); !left.empty()) {

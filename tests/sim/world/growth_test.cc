@@ -60,6 +60,23 @@ Most leaving(int ranks) {
   return most;
 }
 
+// Of a job in which rank 1 dies, which has four children: until all have heard of it and the tree is whole again.
+Most dying(int ranks) {
+  Gate never;
+  JobWorld* world = nullptr;
+  JobWorld job(ranks, seeded(), [&](int, Job*) { world->world().pass(never); });
+  world = &job;
+  REQUIRE(job.run_to(Phase::kWatching, 60'000));
+  job.world().run_for(2000);
+  const std::vector<Traffic> before = traffic_of(job);
+  job.world().kill(job.rank(1).process);
+  job.world().run_for(5000);
+  for (int rank = 0; rank < ranks; ++rank) REQUIRE((rank == 1 || job.rank(rank).failure->failed()));
+  const Most most = most_since(job, before);
+  CHECK(job.world().finish());
+  return most;
+}
+
 // Of a job whose ranks leave communicators of eight that they have split off.
 Most leaving_groups(int ranks) {
   constexpr int kMembers = 8;
@@ -110,6 +127,14 @@ TEST_CASE("growth: of ranks that join, each sends a table to its children, in a 
   CHECK(most.sends <= 40);
   // To each of four children at most 64 bytes of each rank, and the handshakes.
   CHECK(most.bytes <= 2048 + 4 * 64 * static_cast<std::uint64_t>(ranks));
+}
+
+TEST_CASE("growth: the death of a rank costs each other one a bounded number of messages and bytes") {
+  const int ranks = GENERATE(16, 64, 256);
+  const Most most = dying(ranks);
+  INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
+  CHECK(most.sends <= 32);
+  CHECK(most.bytes <= 1500);
 }
 
 TEST_CASE("growth: a communicator's leave notices pass its members and those between them, and no other rank") {
