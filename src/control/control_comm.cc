@@ -162,10 +162,7 @@ Result<std::vector<std::string>> ControlComm::all_gather(const std::string& mine
   {
     const MutexLock lock(mutex_);
     round = next_round_++;
-    Gathering& own = gathering(round);
-    const int place = place_of(rank_);
-    own.parts[static_cast<std::size_t>(place)] = mine;
-    own.places.add(RankSet(place, place + 1));
+    static_cast<void>(gathering(round));  // from now on others' parts are kept
     commands_.parts.emplace_back(round, mine);
   }
   tree_->signal();
@@ -219,7 +216,7 @@ Status ControlComm::hopeless(std::uint32_t round) {
 // nothing on may hide those behind it.
 std::vector<int> ControlComm::to_blame(std::uint32_t round) {
   const RankSet& places = gathering(round).places;
-  const auto here = [&](int rank) { return places.contains(place_of(rank)); };
+  const auto here = [&](int rank) { return rank == rank_ || places.contains(place_of(rank)); };
   const int self = tree_->rank();
   const auto towards_self = [&](int job_rank) {
     int below = self;  // the ancestor of this rank that is a child of job_rank, if there is one
@@ -254,6 +251,13 @@ bool ControlComm::handle_commands() {
   }
   for (auto& [round, part] : commands.parts) {
     const int place = place_of(rank_);
+    {
+      // Not before: a failure that the tree's thread tells meanwhile comes first.
+      const MutexLock lock(mutex_);
+      Gathering& own = gathering(round);
+      own.parts[static_cast<std::size_t>(place)] = part;
+      own.places.add(RankSet(place, place + 1));
+    }
     own_parts_.push_back(pack_parts(name_, {round, tree_->rank(), RankSet(place, place + 1), {std::move(part)}}));
     if (own_parts_.size() > kPartsInUse) own_parts_.erase(own_parts_.begin());
     pass_on_parts(round, false);
