@@ -16,7 +16,7 @@ Parts unpacked(const std::string& frame, int ranks) {
   Header header;
   Parts parts;
   REQUIRE(unpack_header(&unpacker, &header));
-  REQUIRE(header.kind == Kind::kParts);
+  REQUIRE(header.kind == FrameKind::kParts);
   REQUIRE(unpack_parts(&unpacker, ranks, ranks, &parts));
   return parts;
 }
