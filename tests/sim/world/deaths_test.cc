@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <cstdlib>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -20,16 +19,6 @@ namespace {
 constexpr std::int64_t kJoinMs = 60'000;   // the init timeout of a rank in a JobWorld
 constexpr std::int64_t kBoundMs = 10'000;  // for all else
 constexpr std::int64_t kWorkMs = 100;
-
-// The ranks that a text names.
-std::vector<int> named(const std::string& text) {
-  static const std::regex pattern("rank (\\d+)");
-  std::vector<int> result;
-  for (auto at = std::sregex_iterator(text.begin(), text.end(), pattern); at != std::sregex_iterator(); ++at) {
-    result.push_back(std::stoi((*at)[1]));
-  }
-  return result;
-}
 
 struct Death {
   int ranks;
@@ -55,7 +44,7 @@ std::string what_is_wrong(JobWorld* job, int victim, bool done) {
     if (!error.is_ok() && dead.phase == Phase::kLeft) return fmt::format("rank {} fails, but nothing was wrong", rank);
     if (error.is_ok() && dead.phase <= Phase::kWatching) return fmt::format("rank {} has not heard", rank);
     // The last one: a rank that passes on what it has heard is named before.
-    const std::vector<int> ranks = named(error.message());
+    const std::vector<int> ranks = ranks_named(error.message());
     const bool blames_it = !ranks.empty() && ranks.back() == victim;
     if (!error.is_ok() && !blames_it) {
       // Of a root service that is gone no more is known than where it was.

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <random>
-#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -68,13 +67,8 @@ Plan make_plan(std::mt19937_64* random, int most_ranks) {
 // A rank that an error names, by its number in the communicator that failed; -1: none. Ranks that pass an error on are
 // named before.
 int blamed(const Status& error) {
-  static const std::regex pattern("rank (\\d+)");
-  const std::string text = error.message();
-  int last = -1;
-  for (auto at = std::sregex_iterator(text.begin(), text.end(), pattern); at != std::sregex_iterator(); ++at) {
-    last = std::stoi((*at)[1]);
-  }
-  return last;
+  const std::vector<int> ranks = ranks_named(error.message());
+  return ranks.empty() ? -1 : ranks.back();
 }
 
 class Faults {

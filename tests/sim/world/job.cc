@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace tutti::internal::sim {
@@ -19,6 +22,17 @@ Settings quiet() {
 }
 
 }  // namespace
+
+std::vector<int> ranks_named(const std::string& text) {
+  static constexpr std::string_view kRank = "rank ";
+  std::vector<int> result;
+  for (std::size_t at = text.find(kRank); at != std::string::npos; at = text.find(kRank, at)) {
+    at += kRank.size();
+    int rank = 0;
+    if (std::from_chars(text.data() + at, text.data() + text.size(), rank).ec == std::errc()) result.push_back(rank);
+  }
+  return result;
+}
 
 JobWorld::JobWorld(int ranks, const WorldOptions& options, Work work)
     : work_(std::move(work)), records_(static_cast<std::size_t>(ranks)), world_(options) {

@@ -29,6 +29,9 @@ struct RankRecord {
   [[nodiscard]] Status error() const { return joined.is_ok() ? failure->status() : joined; }
 };
 
+// The ranks that the text of an error names, as "rank 3". A rank that passes an error on is named before the others.
+std::vector<int> ranks_named(const std::string& text);
+
 class JobWorld {
  public:
   // `work(rank, job)`: what a rank does between watching and leaving.
