@@ -81,7 +81,7 @@ class BoundOperations {
   Status prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes);
   Status reserve_scratch(std::size_t bytes);
   // Finds out whether there is a short way.
-  bool resolve(LastBound::BoundCall* place, Collective collective) noexcept;
+  bool resolve(LastBound::BoundCall* found, Collective collective) noexcept;
 
   const Epoch& epoch_;
   CallHistory& history_;

@@ -54,8 +54,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
 
 Communicator::Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDevice> device)
     : history_(std::make_shared<CallHistory>()),
-      failures_(*epoch, history_),
       epoch_(std::move(epoch)),
+      failures_(*epoch_, history_),
       operations_(*epoch_, *history_, failures_, device != nullptr),
       queue_(*epoch_, operations_, failures_) {
   if (device != nullptr) device_ = std::make_unique<DeviceCalls>(std::move(device), *epoch_, failures_, queue_);
@@ -69,17 +69,16 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const std::shared_ptr<E
     if (made->device_ != nullptr) {
       if (Status s = made->device_->meet(deadline); !s.is_ok()) return s;
     }
-    return made->failures_.watch();
+    if (Status s = made->failures_.watch(); !s.is_ok()) return s;
+    log::debug(fmt::format(
+        "a communicator of {} ranks on {} hosts, rank {}{}", epoch->ranks(), epoch->membership().hosts.size(),
+        epoch->rank(),
+        made->device_ != nullptr ? ", memory of " + memory::name_of_device(made->device()) : std::string()));
+    return Status();
   });
-  if (!status.is_ok()) {
-    epoch->tell_peers(status);
-    return status;
-  }
-  log::debug(
-      fmt::format("a communicator of {} ranks on {} hosts, rank {}{}", epoch->ranks(), epoch->membership().hosts.size(),
-                  epoch->rank(),
-                  made->device_ != nullptr ? ", memory of " + memory::name_of_device(made->device()) : std::string()));
-  return made;
+  if (status.is_ok()) return made;
+  epoch->tell_peers(status);
+  return status;
 }
 
 Communicator::~Communicator() {
@@ -254,12 +253,16 @@ Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish)
     // What streams have still to come to is before it, on all ranks.
     if (device_ != nullptr) queue_.wait();
     SplitExchange exchange(*epoch_, failures_, [this](const Call& call) { return run(call); });
-    auto group = exchange.ask(wish);
-    if (!group.is_ok()) return group.status();
+    auto answer = exchange.ask(wish);
+    if (!answer.is_ok()) return answer.status();
     std::unique_ptr<Communicator> child;
     Status made;
     if (wish.color != kNoColor) {
-      auto result = guarded_result([&] { return make_child(std::move(group->group), group->texts); });
+      auto result = guarded_result([&] {
+        std::vector<std::string> texts;
+        SplitGroup group = exchange.group_of(wish, std::move(*answer), &texts);
+        return make_child(std::move(group), texts);
+      });
       made = result.status();
       if (result.is_ok()) child = std::move(*result);
     }

@@ -83,7 +83,7 @@ class Communicator final {
   // Each is queued behind all that was queued here before, and behind all that is in the stream.
   Status enqueue(const Call& call, Stream& stream);
   Status enqueue(const Transfer& transfer, Stream& stream);
-  // Behind `before`, which may be null. *completion: of the batch as a whole; null if it is not queued.
+  // Behind `before`, which may be null. *completion: of the batch as a whole; unchanged if it is not queued.
   Status enqueue(std::shared_ptr<const Batch> batch, std::shared_ptr<Completion> before,
                  std::shared_ptr<Completion>* completion);
 
@@ -109,7 +109,7 @@ class Communicator final {
   Status finalize();
   // Ok, or what has failed the communicator.
   [[nodiscard]] Status async_error();
-  // The same of a call for which the other ranks wait: they are told.
+  // A call was refused for which the other ranks wait: they are told. The communicator is as it was.
   void note_refusal(const Status& status) {
     failures_.note_refusal(status, [this] { return queue_.has_queued(); });
   }
@@ -132,10 +132,10 @@ class Communicator final {
   // Waits, not for long, until the peers have what was sent to them: then this rank may leave.
   void deliver() const;
 
-  // Destroyed in reverse order. The epoch's control tree tells the failures and the history what happens.
+  // Destroyed in reverse order, after the epoch's control tree has left.
   const std::shared_ptr<CallHistory> history_;
-  Failures failures_;
   const std::shared_ptr<Epoch> epoch_;
+  Failures failures_;
   Operations operations_;
   SubmissionQueue queue_;
   std::unique_ptr<DeviceCalls> device_;  // null: memory of the host

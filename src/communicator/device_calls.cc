@@ -42,7 +42,7 @@ Status DeviceCalls::begin_call() {
 
 Status DeviceCalls::begin_queued(bool again) {
   if (failures_.has_ended()) return failures_.refuse();
-  if (again && failures_.goes_slowly()) failures_.withdraw_refusal();
+  if (again) failures_.withdraw_refusal();
   return {};
 }
 

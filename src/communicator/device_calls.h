@@ -2,15 +2,12 @@
 // other way round.
 #pragma once
 
-#include <cstddef>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "base/status.h"
 #include "calls/batch.h"
-#include "calls/operators.h"
 #include "communicator/failures.h"
 #include "communicator/submission_queue.h"
 #include "device/backend.h"
@@ -19,7 +16,7 @@
 
 namespace tutti::internal {
 
-// Threads: the one that makes the communicator's calls.
+// Threads: the one that makes the communicator's calls; what DeviceOwner has, as it says.
 class DeviceCalls final : private DeviceOwner {
  public:
   // All outlive this. The failures and the queue know of the device from then on.

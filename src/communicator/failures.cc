@@ -39,6 +39,12 @@ Failures::Failures(const Epoch& epoch, std::shared_ptr<CallHistory> history)
   if (epoch.link_maker() != nullptr) epoch.link_maker()->watch_stalls(stalls_.get());
 }
 
+Failures::~Failures() {
+  if (stalls_ == nullptr) return;
+  epoch_.waiter().watch_stalls(nullptr);
+  if (epoch_.link_maker() != nullptr) epoch_.link_maker()->watch_stalls(nullptr);
+}
+
 Status Failures::watch() {
   if (epoch_.tree() == nullptr) return {};
   return epoch_.tree()->watch(
@@ -103,8 +109,7 @@ Status Failures::last_error() const {
   return failure_text_.is_ok() ? state_->status() : failure_text_;
 }
 
-void Failures::withdraw_refusal() {
-  if (is_finalized()) return;
+void Failures::withdraw() {
   goes_slowly_.store(false, std::memory_order_relaxed);
   const Status told = guarded([&] { return refusals_->withdraw(), Status(); });
   (void)told;

@@ -23,8 +23,11 @@ class DeviceBackend;
 
 class Failures {
  public:
-  // Outlives the epoch's control tree, which tells it what happens.
+  // The epoch outlives this, but for its control tree's calls: the tree has left before this is destroyed.
   Failures(const Epoch& epoch, std::shared_ptr<CallHistory> history);
+  Failures(const Failures&) = delete;
+  Failures& operator=(const Failures&) = delete;
+  ~Failures();
   // The end of the communicator's set-up: from now on it hears of the other ranks.
   Status watch();
   // Is stopped when the communicator fails here. Null: there is none.
@@ -68,10 +71,13 @@ class Failures {
   // Each call of the program that is not refused begins with this. By the thread that makes the calls.
   void accept() {
     epoch_.touch();
-    if (goes_slowly_.load(std::memory_order_relaxed)) [[unlikely]]
-      withdraw_refusal();
+    withdraw_refusal();
   }
-  void withdraw_refusal();
+  // The same without a call of the program's, as when a graph runs again.
+  void withdraw_refusal() {
+    if (goes_slowly_.load(std::memory_order_relaxed) && !is_finalized()) [[unlikely]]
+      withdraw();
+  }
 
   // ---- Causes. By the thread that runs the operation.
   // Why operation `what`, the `sequence`th, has failed, if `status` may be no more than the sign of it: gives the
@@ -87,6 +93,7 @@ class Failures {
  private:
   // Whether it was this that has failed the communicator.
   bool end_all(const Status& here, const Status& there) TUTTI_EXCLUDES(telling_mutex_);
+  void withdraw();
   void note_failure(const Status& status) TUTTI_EXCLUDES(mutex_);
   [[nodiscard]] Status with_refusals(Status failure) const {
     return refusals_ == nullptr ? failure : refusals_->explain(std::move(failure));

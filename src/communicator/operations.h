@@ -26,7 +26,8 @@ class Operations {
   // All outlive this. on_device: BoundOperations'.
   Operations(const Epoch& epoch, CallHistory& history, Failures& failures, bool on_device);
 
-  // Each runs what it is given and returns when that is complete on this rank; an error has failed the communicator.
+  // Each runs what it is given and returns when that is complete on this rank; an error has failed the communicator,
+  // unless it refuses the call.
   Status run(const Call& call);
   // All of them together. REQUIRES: check_own() is ok.
   Status run(std::span<const Transfer> transfers);

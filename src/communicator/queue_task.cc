@@ -1,6 +1,5 @@
 #include "communicator/queue_task.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "calls/descriptions.h"

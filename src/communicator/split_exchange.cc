@@ -63,15 +63,18 @@ Result<SplitExchange::Answer> SplitExchange::ask(const SplitWish& wish) {
     const Code code = code_of(requests[r].refused);
     if (code != Code::kSuccess) return told_by(static_cast<int>(r), code, (*texts)[r]);
   }
-  Answer found;
-  if (wish.color == kNoColor) return found;
-  found.group.members = members_of(requests, wish.color);
-  found.group.id = requests[static_cast<std::size_t>(found.group.members.front())].id;
-  for (const int member : found.group.members) {
-    if (!texts->empty()) found.texts.push_back(std::move((*texts)[static_cast<std::size_t>(member)]));
+  return Answer{std::move(requests), std::move(*texts)};
+}
+
+SplitGroup SplitExchange::group_of(const SplitWish& wish, Answer answer, std::vector<std::string>* texts) const {
+  SplitGroup group;
+  group.members = members_of(answer.requests, wish.color);
+  group.id = answer.requests[static_cast<std::size_t>(group.members.front())].id;
+  for (const int member : group.members) {
+    if (!answer.texts.empty()) texts->push_back(std::move(answer.texts[static_cast<std::size_t>(member)]));
   }
-  found.group.settings = wish.settings != nullptr ? *wish.settings : epoch_.settings();
-  return found;
+  group.settings = wish.settings != nullptr ? *wish.settings : epoch_.settings();
+  return group;
 }
 
 Status SplitExchange::all_gather(const void* own, void* all, std::size_t count, DataType type) {

@@ -29,13 +29,16 @@ class SplitExchange {
   SplitExchange(const Epoch& epoch, Failures& failures, Run run)
       : epoch_(epoch), failures_(failures), run_(std::move(run)) {}
 
-  // What this rank needs to make its part of the new communicator, if it names a color.
+  // By rank.
   struct Answer {
-    SplitGroup group;
-    std::vector<std::string> texts;  // see Epoch::link()
+    std::vector<SplitRequest> requests;
+    std::vector<std::string> texts;  // or none at all
   };
   // The first exchange. An error of all ranks if one of them refuses.
   Result<Answer> ask(const SplitWish& wish);
+  // The group that this rank belongs to, of which it then makes its part. *texts: see Epoch::link(). REQUIRES: it names
+  // a color.
+  [[nodiscard]] SplitGroup group_of(const SplitWish& wish, Answer answer, std::vector<std::string>* texts) const;
   // The second: whether all ranks have `own` ok; an error that names one that has not.
   Status agree(Status own);
 

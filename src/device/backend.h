@@ -36,7 +36,7 @@ class DeviceOwner {
   virtual Status queue(std::unique_ptr<DeviceRun> run) = 0;
   // DeviceBackend::coming() is less than it was. The same threads.
   virtual void has_come() = 0;
-  // See Communicator. Any thread.
+  // Fails the communicator by `status`, which `what` has met; returns what has failed it. Any thread.
   virtual Status fail(std::string_view what, Status status) = 0;
   // Whether an algorithm is forced: then no kernel does its work.
   [[nodiscard]] virtual bool is_forced() const = 0;

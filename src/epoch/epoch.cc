@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/log.h"
 #include "join/join.h"
 #include "transport/adapter.h"
 #include "transport/registry.h"

@@ -107,7 +107,8 @@ class Epoch {
   std::string address_;  // Job::address
   std::shared_ptr<Family> family_;
   SplitGroup group_;  // empty: it comes from no split
-  // Destroyed in reverse order: the tree's thread last but for the failure state that it writes.
+  // Destroyed in reverse order: the tree's thread last but for the failure state that it writes. It calls no witness
+  // since the tree has left, before all else.
   std::shared_ptr<FailureState> failure_ = std::make_shared<FailureState>();
   std::unique_ptr<ControlTree> tree_;
   DescriptorReservation descriptors_;  // for as long as links may be made

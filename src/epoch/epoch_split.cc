@@ -10,7 +10,6 @@
 #include "join/join.h"
 #include "join/root_service.h"
 #include "memory/cuda_device.h"
-#include "net/auth.h"
 #include "net/frame.h"
 #include "transport/adapter.h"
 #include "transport/registry.h"

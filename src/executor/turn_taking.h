@@ -48,9 +48,8 @@ class TurnTaking {
       left_ns_ = now_ns - kLeaveIntervalNs;
     }
     if (given_ < kYields) return Advice::kStay;
-    if (now_ns - left_ns_ >= kLeaveIntervalNs) {
+    if (leaves(now_ns)) {
       given_ = turns_ = 0;
-      left_ns_ = now_ns;
       switches_before_ = switches_();
       return Advice::kLeaveProcessor;
     }
@@ -62,6 +61,12 @@ class TurnTaking {
   }
 
   [[nodiscard]] bool taking_turns() const { return taking_turns_; }
+  // Whether to follow the advice of VainSpins to leave the processor. If so, the rank has left it.
+  [[nodiscard]] bool leaves(std::int64_t now_ns) {
+    if (now_ns - left_ns_ < kLeaveIntervalNs) return false;
+    left_ns_ = now_ns;
+    return true;
+  }
 
  private:
   static void count(bool yes, int* n) {
@@ -103,7 +108,7 @@ class VainSpins {
     return between_ <= kMostShort || left_ % (kMostShort + 1) == 0 ? Spin::kShort : Spin::kOnce;
   }
   // Before each sleep to come, after the spin: nothing has come. `operation`: the number of the one that waits, modulo
-  // 2^32. kLeaveProcessor: the peer seems to share it.
+  // 2^32; sends and receives count, too. kLeaveProcessor: the peer seems to share it.
   TurnTaking::Advice note(std::int64_t now_ns, std::uint32_t operation) {
     if (now_ns - woke_ns_ > kSoonNs || operation - woke_in_ > kFewOperations) {
       between_ = left_ = 0;  // it has got on meanwhile

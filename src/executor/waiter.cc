@@ -117,7 +117,10 @@ Status Waiter::idle_slowly() {
     const std::int64_t now = now_ns();
     if (yields <= kYieldsBeforeLook) begin_looking(now);
     trials_.sleeps();
-    if (vain_spins_.note(now, number_) == TurnTaking::Advice::kLeaveProcessor) (void)affinity_.leave_processor();
+    if (spins_ > 0 && vain_spins_.note(now, operations()) == TurnTaking::Advice::kLeaveProcessor &&
+        turn_taking_.leaves(now)) {
+      (void)affinity_.leave_processor();
+    }
     spin(spins_ > 0);
     idle_count_ = spins_ + kLooking - 1;
     return {};
@@ -196,6 +199,8 @@ void Waiter::yield() {
   if (preferred_.processor >= 0 && step_bytes_ <= preferred_.step_bytes && ::sched_getcpu() != preferred_.processor)
       [[unlikely]]
     go_back();
+  // The first yield of a wait: those of the wait before cost none.
+  if (idle_count_ == spins_ + 1 && !std::exchange(trial_cost_, false)) trials_.note(0);
   const std::int64_t begin_ns = now_ns();
   ::sched_yield();
   const std::int64_t end_ns = now_ns();
@@ -204,11 +209,10 @@ void Waiter::yield() {
     // Beside such a program an even share of ranks is none of the processor: the scheduler knows better.
     went_back_ns_ = end_ns + kAwayNs;
     if (!oversubscribed_ || step_bytes_ <= kShortTurnBytes) {
+      trial_cost_ = true;
       trials_.note(took_ns);
       spin(spins_ > 0);
     }
-  } else {
-    trials_.note(0);
   }
   if (oversubscribed_) return;
   const TurnTaking::Advice advice = turn_taking_.note(took_ns, end_ns);
@@ -278,7 +282,7 @@ void Waiter::sleep(std::int64_t now) {
     place.sleep(static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
   }
   disarm();
-  if (quiet) vain_spins_.woke(now_ns(), number_);
+  if (quiet) vain_spins_.woke(now_ns(), operations());
   // Something has come meanwhile: a yield would give a time slice away for nothing. But if that was of no use to this
   // rank, or a transport is never quiet, others are let pass. A new set reports what the links are ready for already:
   // another thread that ran now might replace that set before it has served.

@@ -85,6 +85,7 @@ class Waiter : private StallWatch::Awaited {
   void begin(const Waiting& waiting, std::size_t step_bytes = 0, std::uint32_t number = 0) {
     waiting_ = &waiting;
     number_ = number;
+    ++begun_;
     step_bytes_ = step_bytes;
     idle_count_ = 0;
     deadline_ns_ = 0;
@@ -155,6 +156,8 @@ class Waiter : private StallWatch::Awaited {
   void yield();
   void go_back();
   void spin(bool spins);
+  // Rises with each operation, also where short collectives do without a wait.
+  [[nodiscard]] std::uint32_t operations() const { return number_ + begun_; }
   // How often the calling thread has lost or given its processor.
   static std::int64_t processor_switches();
   Status look_for_trouble(std::int64_t now);
@@ -192,7 +195,9 @@ class Waiter : private StallWatch::Awaited {
   bool overdue_ = false;           // the deadline has passed, and that has not been explained
   bool disturbed_ = false;         // the last sleep of the wait did not come about
   std::int64_t went_back_ns_ = 0;
-  YieldTrials trials_;  // pending: waits are to sleep where they would yield
+  YieldTrials trials_;       // pending: waits are to sleep where they would yield
+  bool trial_cost_ = false;  // the last wait that yielded lost a time slice so
+  std::uint32_t begun_ = 0;  // by begin()
   VainSpins vain_spins_;
   TurnTaking turn_taking_{&processor_switches};
 };

@@ -153,6 +153,17 @@ TEST_CASE("a rank leaves the processor once before it sleeps at once") {
   CHECK(leaves == 1);
 }
 
+TEST_CASE("a rank does not leave its processor again soon, for whichever reason") {
+  TurnTaking turns([]() -> std::int64_t { return 0; });
+  std::int64_t now = 10'000'000'000;
+  CHECK(turns.leaves(now));
+  CHECK_FALSE(turns.leaves(now + TurnTaking::kLeaveIntervalNs - 1));
+  CHECK(turns.leaves(now += TurnTaking::kLeaveIntervalNs));
+  for (int i = 0; i < 2 * TurnTaking::kYields; ++i) {
+    CHECK(turns.note(TurnTaking::kAloneNs, now + 1) == TurnTaking::Advice::kStay);
+  }
+}
+
 TEST_CASE("nothing is given to a program that does not yield") {
   Rank rank;
   rank.yield(kTurn, 2 * TurnTaking::kYields);
