@@ -68,7 +68,7 @@ bool ControlComm::hear(const Header& header, net::Unpacker* unpacker, const std:
   return true;
 }
 
-// Of a frame. `from`: who has made it; -1: that is not known.
+// Whether a frame is of this communicator's members. `from`: the rank that made the frame; -1 if it is not known.
 bool ControlComm::are_members(const std::string& members, int from) {
   if (members == name_.members) return true;
   fail({Code::kMismatch, of_other_members(from)});
@@ -137,7 +137,7 @@ void ControlComm::pass_on_parts(std::uint32_t round, bool at_once) {
   }
   if (waits && parts_due_ns_ == 0) parts_due_ns_ = now_ns() + parts_wait_ms_ * 1'000'000;
   if (!complete) return;
-  // Who has all may stand still after that: the others have its part first.
+  // This rank has all parts, and may be stopped from now on. So first it sends its own part to the others.
   tree_->flush();
   const MutexLock lock(mutex_);
   if (const auto found = gatherings_.find(round); found != gatherings_.end()) found->second.passed_on = true;

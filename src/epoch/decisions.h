@@ -3,7 +3,7 @@
 // proof for 300 ranks as much, and every rank would come to the same result: so rank 0 tells it along the control tree.
 //
 // A rank that is told nothing in time decides by itself: rank 0 may not have called the operation yet, or a notice may
-// be lost while the tree heals. Its decision is the same, so nothing depends on who has made it.
+// be lost while the tree heals. Its decision is the same, so it does not matter which rank made it.
 #pragma once
 
 #include <compare>

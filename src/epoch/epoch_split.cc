@@ -56,7 +56,7 @@ Status Epoch::check_split(const Settings& settings) const {
   for (const auto& transport : *transports) {
     if (find(membership_.transports, transport->name()) == nullptr) {
       return Status::invalid_argument(
-          fmt::format("config.transports names {}, which is none of those of the communicator that is split ({})",
+          fmt::format("config.transports names {}, which is not a transport of the communicator that is split ({})",
                       transport->name(), settings_.transports));
     }
     auto network = transport->make_thread_network(1);

@@ -19,7 +19,7 @@ namespace tutti::internal::executor {
 
 // Sizes that trade one kind of memory traffic for another, as measured on two cores. Tests set them low.
 struct CpuTuning {
-  // For a rank that has so much of a last-level cache; 0: unknown.
+  // For a rank whose share of the last-level cache is `last_level_bytes`; 0 if that is unknown.
   static CpuTuning of_cache(std::size_t last_level_bytes) {
     CpuTuning tuning;
     if (last_level_bytes != 0) tuning.streaming_bytes = std::max(last_level_bytes / 2, kLeastStreamingBytes);
