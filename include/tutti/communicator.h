@@ -44,7 +44,7 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tutt
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
                                                    const tuttiConfig_t *config);
 /* Joins the job that the launcher describes in the environment: torchrun, Open MPI's mpirun, MPICH's mpiexec (Hydra),
- * srun, or TUTTI_RANK, TUTTI_WORLD_SIZE and TUTTI_ROOT=host:port. tuttiInvalidUsage if there is none. Collective.
+ * srun, or TUTTI_RANK, TUTTI_WORLD_SIZE and TUTTI_ROOT=host:port. tuttiInvalidUsage if there is no job. Collective.
  * config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
 /* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process: comms[i] is rank i, for a thread
@@ -112,7 +112,7 @@ TUTTI_EXPORT tuttiResult_t tuttiCommGetGroupId(tuttiComm_t comm, uint64_t *id);
  * long, up to a second.
  *
  * tuttiMismatch if ranks have called different collectives, or one more than another, also if those exchanged no data.
- * A rank that has waited in vain may return tuttiSuccess; the ranks that leave after it get the error. If an operation
+ * A rank whose wait has run out may return tuttiSuccess; the ranks that leave after it get the error. If an operation
  * needs data of a rank that has left without calling it, or has called something else, the operation itself fails with
  * tuttiMismatch; a receive fails with tuttiRemoteError. Later operations are tuttiInvalidUsage. Queries, tuttiCommAbort
  * and tuttiCommDestroy may follow. A second tuttiCommFinalize does nothing and returns tuttiSuccess. */

@@ -122,7 +122,7 @@ class Communicator {
     return id;
   }
   // Which algorithm and transports serve a collective on a vector of `bytes` bytes, a line: "ring over shm".
-  // tuttiCommExplain says why and what others would take, too, where there is room for that.
+  // With a larger buffer, tuttiCommExplain also writes the reason, and what other algorithms would take.
   [[nodiscard]] std::string explain(tuttiCollective_t collective, std::size_t bytes) const {
     char text[128];
     check(tuttiCommExplain(get(), collective, bytes, text, sizeof text), get());
@@ -135,7 +135,7 @@ class Communicator {
   void abort() { check(tuttiCommAbort(get())); }
   // The same, but that the communicator stays: what others call on it afterwards gets tuttiAborted. Any thread.
   void revoke() { check(tuttiCommRevoke(get(), TUTTI_REVOKE_DEFAULT)); }
-  // The communicator of the C API, still this object's; null where there is none.
+  // The communicator of the C API, still owned by this object; null if it is empty.
   [[nodiscard]] tuttiComm_t get() const noexcept { return comm_.get(); }
   // T's in the C API. A T that has none of its own there, such as a structure, gets one when it is first used: it is
   // moved as bytes, and combined by an Operator::of<T>. Any thread.

@@ -30,12 +30,12 @@ typedef struct {
                               the communicator that asks for most */
   int CTAPolicy;           /* NCCL's: how many thread blocks its kernels use. TUTTI_CTA_POLICY_DEFAULT, _EFFICIENCY or
                               _ZERO; tutti has no such choice and ignores it */
-  const char *transports;  /* TUTTI_TRANSPORTS: "shm,verbs,tcp"; rank 0's holds */
+  const char *transports;  /* TUTTI_TRANSPORTS: "shm,verbs,tcp"; rank 0's value counts */
   const char *interface;   /* TUTTI_INTERFACE: "eth", "=eth0", "^lo" */
   const char *port_range;  /* TUTTI_PORT_RANGE: "4000-4099" */
-  const char *algorithm;   /* TUTTI_ALGORITHM: "ring", "all_reduce:ring,reduce:k_nomial:4"; rank 0's holds */
+  const char *algorithm;   /* TUTTI_ALGORITHM: "ring", "all_reduce:ring,reduce:k_nomial:4"; rank 0's value counts */
   const char *affinity;    /* TUTTI_AFFINITY: "own", "start", "move" or "keep" */
-  const char *check;       /* TUTTI_CHECK: "strict" or "off"; rank 0's holds */
+  const char *check;       /* TUTTI_CHECK: "strict" or "off"; rank 0's value counts */
   const char *verbs;       /* TUTTI_VERBS: "device=mlx5_0,mtu=4096" */
   const char *cross_memory; /* TUTTI_CROSS_MEMORY: "auto", "always" or "never" */
   const char *device;      /* whose memory all buffers are in, which the program knows and no variable says: "host", the

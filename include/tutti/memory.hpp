@@ -35,7 +35,7 @@ class Memory {
     count_ = std::exchange(other.count_, 0);
     return *this;
   }
-  // The first element; null where there is none.
+  // The first element; null if the object is empty.
   [[nodiscard]] T* data() const noexcept { return static_cast<T*>(memory_.get()); }
   // The number of elements.
   [[nodiscard]] std::size_t size() const noexcept { return count_; }

@@ -1,4 +1,4 @@
-// Part of tutti/tutti.hpp: operators of the program's own.
+// Part of tutti/tutti.hpp: user-defined operators.
 #ifndef TUTTI_OPERATOR_HPP_
 #define TUTTI_OPERATOR_HPP_
 
@@ -15,8 +15,8 @@
 
 namespace tutti {
 
-// An operator of the program's own for one communicator, in place of a tuttiRedOp_t. It must outlive the operations
-// with it; what is left of it when the communicator is destroyed is refused.
+// A user-defined operator of one communicator, passed in place of a tuttiRedOp_t. It must outlive the operations that
+// use it. When the communicator is destroyed, the operator becomes invalid.
 class Operator {
  public:
   // function(earlier, later) of two T, as tuttiRedOpCreate has it: associative, and called from any thread. Calls with
@@ -62,7 +62,7 @@ class Operator {
     }
   }
 
-  tuttiRedOp_t op_ = tuttiSum;  // while there is none
+  tuttiRedOp_t op_ = tuttiSum;  // in an empty object
   tuttiComm_t comm_ = nullptr;
   std::shared_ptr<const void> function_;
 };

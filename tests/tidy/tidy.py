@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks the style of the sources: what may include what, sizes of files and functions, words that
-announce unfinished work. Usage: tidy.py SOURCE_ROOT. Prints each finding; exit status 1 if there is any."""
+announce unfinished work or make a sentence hard to read. Usage: tidy.py SOURCE_ROOT. Prints each finding; exit status 1 if there is any."""
 
 import pathlib
 import re
@@ -86,6 +86,8 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|place" + "ho
 REASON = re.compile(r"Long because: \S")
 CODE = {".cc", ".cu", ".h", ".c", ".hpp"}
 TEXT = CODE | {".py", ".sh", ".build", ".md", ".txt"}
+
+WORDS = pathlib.Path(__file__).with_name("words.txt")
 
 findings = []
 # Pairs of folders: the first includes something of the second.
@@ -299,6 +301,48 @@ def without_template(head):
     return head
 
 
+def read_words():
+    """What words.txt says: globs of files, those of which only the literals count, and (pattern, advice)."""
+    whole, literal, refused = [], [], []
+    for number, line in enumerate(WORDS.read_text().splitlines(), 1):
+        if not line or line.startswith("#"):
+            continue
+        kind, _, glob = line.rpartition("in ")
+        pattern, arrow, advice = line.partition(" => ")
+        if arrow:
+            refused.append((re.compile(rf"(?<!\w)(?:{pattern})\b".replace(" ", r"[\s*/]+"), re.IGNORECASE), advice))
+        elif kind in ("", "strings "):
+            (literal if kind else whole).append(glob)
+        else:
+            sys.exit(f"{WORDS}:{number}: neither \"in GLOB\" nor \"PATTERN => ADVICE\"")
+    return whole, literal, refused
+
+
+def only_literals(text):
+    """The text with all but its string literals blanked; adjacent literals follow each other without quotes."""
+    kept = [" " if char != "\n" else char for char in text]
+    for match in re.finditer(r'//[^\n]*|R"\((.*?)\)"|"((?:\\.|[^"\\\n])*)"', text, re.DOTALL):
+        group = 1 if match.group(1) is not None else 2
+        if match.group(group) is not None:
+            kept[match.start(group):match.end(group)] = text[match.start(group):match.end(group)].replace("\\n", "  ")
+    return "".join(kept)
+
+
+def check_words(files):
+    """No text that people read has a word or phrase that words.txt refuses."""
+    whole, literal, refused = read_words()
+    in_whole = {path for glob in whole for path in ROOT.glob(glob)}
+    in_literals = {path for glob in literal for path in ROOT.glob(glob)}
+    for path in files:
+        if path not in in_whole | in_literals:
+            continue
+        text = path.read_text() if path in in_whole else only_literals(path.read_text())
+        for pattern, advice in refused:
+            for match in pattern.finditer(text):
+                found = " ".join(match.group(0).split())
+                report(path, text.count("\n", 0, match.start()) + 1, f'"{found}": write: {advice}')
+
+
 def check_built(path, build_files):
     """Every source file is named in the build file of its folder or of one above."""
     for build, names in build_files.items():
@@ -345,6 +389,7 @@ def main():
     check_permissions()
     check_headers(files)
     check_needs(files)
+    check_words(files)
     print("\n".join(findings))
     print(f"{len(files)} files, {len(findings)} findings")
     return 1 if findings else 0

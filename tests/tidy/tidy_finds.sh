@@ -24,12 +24,16 @@ printf '#include "executor/first.h"\n' | tee "$tree/src/executor/first.cc" "$tre
 { echo 'int f() {'; for i in $(seq 80); do echo "  g($i);"; done; echo '}'; } >"$tree/src/base/long.cc"
 { echo 'template <class T> int h(T t) {'; for i in $(seq 90); do echo "  g($i);"; done; echo '}'; } >"$tree/src/base/template.h"
 for _ in $(seq 500); do echo 'int many();'; done >>"$tree/src/base/long.cc"
+mkdir -p "$tree/docs" "$tree/tools/drawing"
+printf 'Set it. The remedy is\nfor\never there. There is no other.\n' >"$tree/docs/page.md"
+printf '// whence\nauto help =\n    "What remains is "\n    "none of yours.";\n' >"$tree/tools/drawing/help.cc"
 if output=$(python3 "$tidy" "$tree"); then
   echo "defects were accepted: $output"
   exit 1
 fi
 for finding in 'may not include' 'src/executor may include src/transport, but does not' 'getenv outside' 'space at the end' 'tab' 'unfinished' 'is in no meson.build' \
-  'a function of 82 lines' 'a function of 92 lines' 'a sleep outside' 'net/id.h:2: a call of the kernel' '582 lines' 'schedule.h:2: a lock' 'schedule.h:2: std::mutex needs <mutex>' \
+  'a function of 82 lines' 'a function of 92 lines' 'a sleep outside' 'net/id.h:2: a call of the kernel' '582 lines' 'docs/page.md:1: "remedy": write: fix' 'docs/page.md:2: "for ever"' \
+  'tools/drawing/help.cc:3: "is none of"' 'schedule.h:2: a lock' 'schedule.h:2: std::mutex needs <mutex>' \
   'headers include each other: executor/first.h executor/second.h executor/third.h executor/first.h' \
   'executor/forgotten.cc:1: includes no header' 'executor/firsthand.cc:1: includes no header'; do
   if ! grep -q "$finding" <<<"$output"; then
@@ -37,6 +41,10 @@ for finding in 'may not include' 'src/executor may include src/transport, but do
     exit 1
   fi
 done
+if grep -q 'page.md:.*is no"\|whence' <<<"$output"; then
+  echo "words were refused in a sentence or a place where they are right: $output"
+  exit 1
+fi
 if grep -q 'net/id.h:3: a call of the kernel' <<<"$output"; then
   echo "a call by way of os::kernel() was refused: $output"
   exit 1
