@@ -31,7 +31,7 @@ enum class FrameKind : std::uint8_t {
   kRefusal = 10,  // a rank has refused a call, or has called something since
   // Likewise, to the nearest members.
   kCalls = 11,
-  // Which ranks have not arrived? (socket_tree_inquiry.cc)
+  // Which ranks have not arrived? (inquiries.h)
   kAsk = 12,     // up: somebody wants to know
   kProbe = 13,   // down: are you there?
   kHere = 14,    // the receipt of either

@@ -1,33 +1,40 @@
+// Making the tree, and its thread: it alone reads, speaks, and changes what the tree and its communicators know.
 #include "control/socket_tree.h"
 
-#include <fmt/core.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <numeric>
 #include <utility>
 
+#include "control/comm_agent.h"
 #include "control/control_comm.h"
-#include "control/tree_shape.h"
 #include "os/kernel.h"
 
 namespace tutti::internal {
 namespace control {
+namespace {
+
+constexpr std::int64_t kGoMs = 400;      // for somebody to be there who hears the leave notice
+constexpr std::int64_t kFlushMs = 400;   // for it to leave
+constexpr std::int64_t kLingerMs = 200;  // for the neighbours to end their sides, where it has: normally microseconds
+constexpr std::int64_t kLookMs = 5;      // how often is looked whether who leaves may go
+static_assert(kGoMs + kFlushMs < 1000 && kLingerMs <= kFlushMs, "leave() takes less than a second");
+
+}  // namespace
 
 SocketTree::SocketTree(TreeSeed seed)
-    : rank_(seed.rank),
-      ranks_(seed.ranks),
-      owner_(os::kernel().getpid()),
-      secret_(seed.secret),
-      silence_ms_(seed.silence_ms),
+    : owner_(os::kernel().getpid()),
+      view_(seed.ranks, {seed.rank, std::move(seed.host), seed.pid, std::move(seed.addresses)}),
+      neighbours_(view_, seed.silence_ms),
+      contacts_(&view_, &neighbours_),
+      healing_(&view_, &neighbours_, comms_, notices_, seed.secret, seed.silence_ms, this),
+      inquiries_(view_, comms_, healing_.search(), &neighbours_),
+      router_(view_, comms_, &neighbours_, &healing_, &inquiries_, &notices_, this),
       acceptor_(std::move(seed.acceptor)) {
-  contacts_[rank_] = {rank_, std::move(seed.host), seed.pid, std::move(seed.addresses)};
-  contact_ranks_ = RankSet(rank_, rank_ + 1);
-  for (TreeNeighbour& neighbour : seed.neighbours) {
-    net::watch_silence(neighbour.socket.get(), silence_ms_);
-    neighbours_.emplace_back(std::move(neighbour));
-  }
+  for (TreeNeighbour& neighbour : seed.neighbours) neighbours_.add(std::move(neighbour));
   // For the thread's own descriptor there is room without further memory.
   set_.add(-1, 0);
   set_.clear(0);
@@ -46,120 +53,277 @@ Status SocketTree::start() {
   auto wake = EventFd::create();
   if (!wake.is_ok()) return wake.status();
   wake_ = std::move(*wake);
-  {
-    const MutexLock lock(mutex_);
-    ended_ = false;
-  }
+  comms_.begin();
   signal();
   Status started = guarded([&] { return thread_.start([this] { run(); }); });
-  if (started.is_ok()) return started;
-  const MutexLock lock(mutex_);
-  ended_ = true;
+  if (!started.is_ok()) comms_.end();
   return started;
 }
 
-Status SocketTree::enlist(ControlComm* comm) {
-  const MutexLock lock(mutex_);
-  if (closed_) return Status::invalid_usage("a communicator that has ended cannot be split");
-  if (std::find(left_.begin(), left_.end(), comm->id()) != left_.end()) {
-    return Status::invalid_usage(
-        fmt::format("id {} has served a communicator already. Draw another id by tuttiCommGetGroupId", comm->id()));
-  }
-  if (!ids_.insert(comm->id()).second) {
-    return Status::invalid_usage(fmt::format("another communicator of the job has the id {}", comm->id()));
-  }
-  arriving_.emplace(comm->id(), comm);
-  return {};
-}
-
-void SocketTree::signal() {
-  wake_.ring();
-}
-
-void SocketTree::await_dismissal(CommId id) {
-  const MutexLock lock(mutex_);
-  while (!ended_ && ids_.contains(id)) changed_.wait(mutex_);
-}
-
-bool SocketTree::has_ended() const {
-  const MutexLock lock(mutex_);
-  return ended_;
-}
-
-// ---- For communicators --------------------------------------------------------------------------
-
-Neighbour* SocketTree::parent() {
-  const auto found = std::find_if(neighbours_.begin(), neighbours_.end(), [](const Neighbour& neighbour) {
-    return neighbour.is_parent && neighbour.socket.valid() && !neighbour.parting;
+// The job's first communicator is there before anything is heard: nothing is kept for it.
+void SocketTree::run() {
+  attempt([this] {
+    contacts_.pass_on(false);
+    handle_commands();
+    hear_first();
   });
-  return found == neighbours_.end() ? nullptr : &*found;
+  while (!ending_) attempt([this] { watch_once(); });
+  end();
 }
 
-void SocketTree::send(const std::string& frame, Neighbour* to) {
-  if (to->socket.valid() && !to->parting) to->writer.queue(frame);
-}
-
-void SocketTree::flood(const std::string& frame, const Neighbour* except) {
-  for (Neighbour& neighbour : neighbours_) {
-    if (&neighbour != except) send(frame, &neighbour);
+// What the neighbours have said while this rank still waited for others of its own.
+void SocketTree::hear_first() {
+  for (Neighbour& neighbour : neighbours_.all()) {
+    for (const std::string& frame : std::exchange(neighbour.heard, {})) router_.handle(&neighbour, frame);
   }
 }
 
-void SocketTree::flood_to(const std::string& members, const std::string& frame, const Neighbour* except) {
-  for (Neighbour& neighbour : neighbours_) {
-    if (&neighbour != except && leads_to(members, neighbour)) send(frame, &neighbour);
+// A rank without memory to send anything must look dead to its neighbours: no rank is to wait for it.
+void SocketTree::attempt(const std::function<void()>& speak) noexcept {
+  const Status s = guarded([&] { return speak(), Status(); });
+  if (s.is_ok()) return;
+  on_no_place(s);
+  signal();  // whoever wants to leave may have asked for that already
+}
+
+void SocketTree::watch_once() {
+  set_.clear(static_cast<int>(neighbours_.silence_look_ms()));
+  const std::size_t wake = set_.add(wake_.fd(), POLLIN);
+  neighbours_.prepare(&set_);
+  if (acceptor_) acceptor_->prepare(&set_);
+  healing_.prepare(&set_);
+  inquiries_.prepare(&set_);
+  wake_for_merging();
+  if (go_by_ns_ != 0) set_.wake_at(Deadline::after_ms(kLookMs));
+  if (const Status s = set_.wait(); !s.is_ok()) {
+    ending_ = true;
+    const Status why = s.with_context("the control connections cannot be watched");
+    for (const auto& [id, comm] : comms_.all()) comm->fail_here(why);
+    return;
+  }
+  read_ready();
+  neighbours_.look_for_silence();
+  if (acceptor_) {
+    acceptor_->process(set_);
+    healing_.take_in(acceptor_->take());
+  }
+  healing_.advance(set_);
+  for (Neighbour& neighbour : neighbours_.all()) on_ended(&neighbour);
+  healing_.resend();
+  if (set_.ready(wake) != 0 || go_by_ns_ != 0) handle_commands();
+  inquiries_.advance();
+  pass_on_due();
+  neighbours_.flush();
+  if (!ending_) neighbours_.remove_closed();
+}
+
+void SocketTree::wake_for_merging() {
+  const auto wake_for = [this](std::int64_t due_ns) {
+    if (due_ns != 0) set_.wake_at(Deadline::after_ms(std::max<std::int64_t>(0, due_ns - now_ns()) / 1'000'000 + 1));
+  };
+  wake_for(contacts_.due_ns());
+  for (const auto& [id, comm] : comms_.all()) wake_for(comm->due_ns());
+}
+
+// Whoever has something to say goes before whoever is gone: it may be why.
+void SocketTree::read_ready() {
+  for (Neighbour& neighbour : neighbours_.all()) {
+    if (!neighbour.polled || set_.ready(neighbour.entry) == 0) continue;
+    if ((set_.ready(neighbour.entry) & ~POLLOUT) != 0) router_.read_from(&neighbour);
+  }
+  for (Neighbour& neighbour : neighbours_.all()) on_ended(&neighbour);
+}
+
+// ---- Communicators ------------------------------------------------------------------------------
+
+// Does what other threads have asked for: without memory, or when broken, no more than to let go who leaves.
+void SocketTree::handle_commands() {
+  wake_.clear();
+  while (CommAgent* const comm = comms_.next_arriving()) welcome(comm);
+  bool waiting = false;
+  for (auto at = comms_.all().begin(); at != comms_.all().end();) {
+    CommAgent* const comm = at->second;
+    ++at;
+    const bool goes = broken_.is_ok() ? comm->handle_commands() : comm->wants_to_go();
+    if (!goes) continue;
+    waiting = !may_go(*comm) || waiting;
+    if (may_go(*comm)) dismiss(comm);
+  }
+  if (!waiting) go_by_ns_ = 0;
+}
+
+// While there is nobody to hear its leave notice, a rank stays, but not for long.
+bool SocketTree::may_go(const CommAgent& comm) {
+  if (!comm.leave_notices().has_parted() || healing_.is_heard(comm.leave_notices().is_over())) return true;
+  if (go_by_ns_ == 0) go_by_ns_ = now_ns() + kGoMs * 1'000'000;
+  return now_ns() >= go_by_ns_;
+}
+
+// From here on it hears for itself. What came before is said to it once more.
+void SocketTree::welcome(CommAgent* comm) {
+  if (!broken_.is_ok()) return comm->fail_here(broken_);
+  if (neighbours_.parent() == nullptr) healing_.look_for_parent();
+  router_.replay_early(comm);
+  for (const auto& [rank, death] : view_.dead()) comm->hear_death(death);
+  for (const int rank : view_.gone()) comm->hear_bye(rank);
+  if (const CommAgent* const made_of = comms_.find(comm->parent()); made_of != nullptr) comm->hear_departed(*made_of);
+}
+
+// Nobody misses anybody any more, as far as this rank knows.
+bool SocketTree::job_is_over() const {
+  const CommAgent* const whole = comms_.find(0);
+  return (job_over_ || (whole != nullptr && whole->leave_notices().is_over())) && comms_.all_over();
+}
+
+void SocketTree::tell_left(CommId comm, int rank) {
+  for (const auto& [id, other] : comms_.all()) other->hear_left(comm, rank);
+}
+
+// The last one takes the tree with it.
+void SocketTree::dismiss(CommAgent* comm) {
+  const CommId id = comm->id();
+  const bool has_left = comm->leave_notices().has_parted() && broken_.is_ok();
+  // Without memory for this, a little may be kept in vain of what comes late.
+  static_cast<void>(guarded([&] {
+                      comms_.add_left(id);
+                      if (!has_left) return Status();
+                      // The process may end as soon as the caller knows that the communicator has gone.
+                      neighbours_.flush();
+                      for (std::string& frame : comm->farewell()) notices_.keep_farewell(std::move(frame));
+                      return Status();
+                    }).is_ok());
+  job_over_ = job_over_ || (id == 0 && comm->leave_notices().is_over());
+  if (!comms_.remove(id)) return comms_.release(id);
+  ending_ = true;
+  if (has_left) depart();
+}
+
+void SocketTree::end() {
+  neighbours_.close_all();
+  acceptor_.reset();
+  comms_.end();
+}
+
+// What comes until the neighbours have ended their sides is passed on: one may leave as well, and not have heard yet
+// that this rank does. Besides, closing a socket with unread bytes resets it, which may overtake the leave notice on
+// its way. Until then this rank answers those that ask it, and becomes nobody's parent: a rank whose host refuses
+// connections counts as dead.
+void SocketTree::depart() {
+  departing_ = true;
+  healing_.stop();
+  neighbours_.flood(pack_bye(rank()), nullptr);
+  const Deadline flushed = Deadline::after_ms(kFlushMs);
+  const Deadline closed = Deadline::after_ms(kLingerMs);
+  for (;;) {
+    neighbours_.flush();
+    neighbours_.end_sides();
+    bool open = false;
+    set_.clear(static_cast<int>(kFlushMs));
+    for (Neighbour& neighbour : neighbours_.all()) {
+      const int events = (neighbour.ended ? 0 : POLLIN) | (neighbour.writer.empty() ? 0 : POLLOUT);
+      if (!neighbour.socket.valid() || events == 0) continue;
+      set_.add(neighbour.socket.get(), static_cast<short>(events));
+      open = true;
+    }
+    if (acceptor_) acceptor_->prepare(&set_);
+    const Deadline& until = neighbours_.all_sent() ? closed : flushed;
+    set_.wake_at(until);
+    if (!open || until.passed() || !set_.wait().is_ok()) return;
+    if (acceptor_) acceptor_->process(set_);
+    if (acceptor_) static_cast<void>(acceptor_->take());
+    for (Neighbour& neighbour : neighbours_.all()) router_.read_from(&neighbour);
   }
 }
 
-bool SocketTree::leads_to(const std::string& members, const Neighbour& neighbour) const {
-  if (members.empty() || !attachments_.empty()) return true;
-  if (!neighbour.is_parent) return any_member(members, tree_below(neighbour.rank, ranks_));
-  return any_member(members, RankSet(0, ranks_).without(tree_below(rank_, ranks_)));
+// What waits to be merged with others goes before what a rank says later.
+void SocketTree::pass_on_at_once() {
+  contacts_.pass_on(true);
+  for (const auto& [id, comm] : comms_.all()) comm->pass_on_at_once();
 }
 
-std::vector<Neighbour*> SocketTree::listeners() {
-  std::vector<Neighbour*> result;
-  for (Neighbour& neighbour : neighbours_) {
-    if (neighbour.socket.valid() && !neighbour.parting) result.push_back(&neighbour);
+void SocketTree::pass_on_due() {
+  const std::int64_t now = now_ns();
+  contacts_.advance(now);
+  for (const auto& [id, comm] : comms_.all()) comm->advance(now);
+}
+
+// ---- Ranks --------------------------------------------------------------------------------------
+
+// The connection has ended. If the neighbour has said so before, that is as it should be.
+void SocketTree::on_ended(Neighbour* neighbour) {
+  if (!neighbour->ended || !neighbour->socket.valid()) return;
+  neighbour->close();
+  neighbour->writer = net::FrameWriter();
+  inquiries_.forget_owing(neighbour->rank);
+  // One that has not taken this rank for its parent may have found another by now. If it has died, it is missed.
+  const bool was_here = neighbour->confirmed && !neighbour->said_bye;
+  if (was_here && !departing_) on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
+  if (neighbour->is_parent && !neighbour->parting) healing_.look_for_parent();
+}
+
+// First the others: who learns of a death here may end this process.
+void SocketTree::on_death(const Death& death, const Neighbour* from) {
+  if (death.rank == rank()) {
+    // The others have given this rank up: its connections broke, or it was silent for too long.
+    return on_no_place(Status::remote("the other ranks have lost the connection to this one and gone on without it"));
   }
-  return result;
-}
-
-void SocketTree::flush() {
-  for (Neighbour& neighbour : neighbours_) flush(&neighbour);
-}
-
-// A broken connection is left for reading to discover, since a last message may still be in it.
-void SocketTree::flush(Neighbour* neighbour) {
-  if (!neighbour->socket.valid()) return;
-  if (!neighbour->writer.empty() && !neighbour->writer.flush(neighbour->socket.get()).is_ok()) {
-    neighbour->writer = net::FrameWriter();
+  if (!view_.add_death(death)) return;
+  pass_on_at_once();
+  neighbours_.flood(pack_death(death), from);
+  neighbours_.flush();
+  for (const auto& [id, comm] : comms_.all()) comm->hear_death(death);
+  for (Neighbour& neighbour : neighbours_.all()) {
+    if (neighbour.rank == death.rank && neighbour.socket.valid()) neighbour.ended = true;
   }
-  if (neighbour->parting && neighbour->writer.empty()) end_side(neighbour);
+  healing_.await_below(death.rank);
 }
 
-void SocketTree::end_side(Neighbour* neighbour) {
-  if (!std::exchange(neighbour->shut, true)) os::kernel().shutdown(neighbour->socket.get(), SHUT_WR);
-}
-
-bool SocketTree::all_sent() const {
-  return std::all_of(neighbours_.begin(), neighbours_.end(),
-                     [](const Neighbour& neighbour) { return !neighbour.socket.valid() || neighbour.writer.empty(); });
-}
-
-// Upwards to the next member, which keeps them. Members with none above them are met from the side: every rank that is
-// none passes the calls down its other branches, too.
-void SocketTree::pass_on_calls(CommId comm, Calls calls, const Neighbour* from) {
-  const bool is_member = find(comm) != nullptr;
-  if (!calls.down) {
-    if (Neighbour* const up = parent(); up != nullptr) send(pack_calls(comm, calls), up);
+// It has left for good.
+void SocketTree::on_bye(int rank, const std::string& frame, Neighbour* from) {
+  if (from->rank == rank) {
+    from->said_bye = true;
+    if (!departing_) part_from(from);
   }
-  if (is_member) return;
-  calls.down = true;
-  const std::string frame = pack_calls(comm, calls);
-  for (Neighbour& neighbour : neighbours_) {
-    if (!neighbour.is_parent && &neighbour != from) send(frame, &neighbour);
-  }
+  if (!view_.add_bye(rank, now_ns())) return;
+  pass_on_at_once();
+  if (!job_is_over()) neighbours_.flood(frame, from);
+  for (const auto& [id, comm] : comms_.all()) comm->hear_bye(rank);
+  healing_.await_below(rank);
+}
+
+void SocketTree::part_from(Neighbour* neighbour) {
+  neighbour->parting = true;
+  inquiries_.forget_owing(neighbour->rank);
+  if (neighbour->is_parent) healing_.look_for_parent();
+}
+
+void SocketTree::on_contacts(std::vector<Contact> contacts, const Neighbour* from) {
+  contacts_.hear(std::move(contacts), *from);
+}
+
+void SocketTree::on_attachment(const Attachment& attachment, const std::string& frame, const Neighbour* from) {
+  if (!healing_.hear_attachment(attachment, frame, from)) return;
+  if (attachment.parent != rank()) inquiries_.forget_owing(attachment.rank);
+}
+
+void SocketTree::on_new_neighbour(int rank) {
+  inquiries_.forget_owing(rank);
+  contacts_.meet(rank);
+  for (const auto& [id, comm] : comms_.all()) comm->meet(rank);
+}
+
+void SocketTree::on_placed() {
+  inquiries_.inquire_again();
+}
+
+// Those below look for another parent.
+void SocketTree::on_no_place(const Status& why) {
+  broken_ = why;
+  inquiries_.clear();
+  healing_.stop();
+  acceptor_.reset();
+  for (const auto& [id, comm] : comms_.all()) comm->fail_here(broken_);
+  neighbours_.close_all();
 }
 
 }  // namespace control

@@ -1,6 +1,6 @@
 // One connection of the control tree, as the rank at one end of it sees it.
 //
-// Threads: as the SocketTree that has it.
+// Threads: as the Neighbours that have it.
 #pragma once
 
 #include <cstddef>
@@ -46,6 +46,8 @@ struct Neighbour {
     if (socket.valid()) net::limit_lost_bytes(socket.get());
     socket.reset();
   }
+  // It can be told something.
+  [[nodiscard]] bool hears() const { return socket.valid() && !parting; }
   int rank;
   bool is_parent;
   std::string host;

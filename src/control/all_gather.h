@@ -1,0 +1,82 @@
+// The all-gathers of a communicator, which are numbered.
+//
+// Parts are merged on their way: a rank passes them upwards when all below it are there, downwards when all are. Those
+// of ranks that come long before others go on without them, so that all know whose parts are missing.
+//
+// Threads: see each part.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "control/comm_members.h"
+#include "control/comm_shared.h"
+#include "control/control_messages.h"
+#include "control/neighbours.h"
+#include "control/rank_set.h"
+#include "os/clock.h"
+
+namespace tutti::internal::control {
+
+class AllGather {
+ public:
+  // All outlive it.
+  AllGather(const CommMembers& members, CommShared* shared, Neighbours* neighbours)
+      : members_(members), shared_(*shared), neighbours_(*neighbours) {}
+
+  // ---- The thread that gathers
+  // Leaves this rank's part as a command. Returns the round.
+  std::uint32_t begin(const std::string& mine);
+  // Every rank's part, by rank. `gives_up`: as in ControlTree::split().
+  Result<std::vector<std::string>> await(std::uint32_t round, Deadline deadline, const ControlTree::GivesUp& gives_up);
+
+  // ---- The tree's thread
+  void give(std::uint32_t round, std::string part);
+  enum class Heard : std::uint8_t {
+    kKept,
+    kLate,   // this rank has had all for long, and others may not
+    kAhead,  // of a round that no member can have begun
+  };
+  Heard hear(Parts parts, const Neighbour* from);
+  // Those that are due by the tree's shape, or `at_once` all.
+  void pass_on(std::uint32_t round, bool at_once);
+  void pass_on_all();
+  // When they are to go on at the latest; 0: none waits.
+  [[nodiscard]] std::int64_t due_ns() const { return due_ns_; }
+  void advance(std::int64_t now_ns);
+  // A rank has become a neighbour, perhaps anew.
+  void meet(int job_rank);
+  // The last frames of this rank's own parts, which others may still need.
+  [[nodiscard]] const std::vector<std::string>& own() const { return own_; }
+
+ private:
+  // By place.
+  struct Gathering {
+    std::vector<std::string> parts;
+    RankSet places;               // whose parts are there
+    std::map<int, RankSet> told;  // whose parts each neighbour has, by its rank in the job
+    bool passed_on = false;       // all parts are there, and on their way to all neighbours
+  };
+  Gathering& gathering(std::uint32_t round) TUTTI_REQUIRES(shared_.mutex);
+  [[nodiscard]] Status hopeless(const Gathering& at) TUTTI_REQUIRES(shared_.mutex);
+  [[nodiscard]] std::vector<int> to_blame(const RankSet& places) const;
+
+  static constexpr std::int64_t kFirstMs = 50;
+  static constexpr std::int64_t kLongestMs = 400;
+
+  const CommMembers& members_;
+  CommShared& shared_;
+  Neighbours& neighbours_;
+
+  std::vector<std::string> own_;
+  std::int64_t due_ns_ = 0;
+  std::int64_t wait_ms_ = kFirstMs;  // for others to be merged with, the next time
+
+  std::uint32_t next_round_ TUTTI_GUARDED_BY(shared_.mutex) = 0;
+  std::map<std::uint32_t, Gathering> gatherings_ TUTTI_GUARDED_BY(shared_.mutex);  // by round
+};
+
+}  // namespace tutti::internal::control

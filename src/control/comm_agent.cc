@@ -1,0 +1,371 @@
+#include "control/comm_agent.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/rank_list.h"
+#include "control/call_comparison.h"
+#include "control/socket_tree.h"
+
+namespace tutti::internal::control {
+namespace {
+
+// While this rank still makes its part. Ranks that miss a decision decide themselves.
+constexpr std::size_t kEarlyDecisions = 64;
+
+std::string of_other_members(int rank) {
+  const std::string who = rank >= 0 ? fmt::format("rank {}", rank) : "a rank that is not among these";
+  return who + " has split off a communicator of other ranks, with the same id";
+}
+
+}  // namespace
+
+CommAgent::CommAgent(SocketTree* tree, const CommMembers& members, CommId parent, bool may_miss_members,
+                     CommShared* shared)
+    : tree_(*tree),
+      members_(members),
+      parent_(parent),
+      may_miss_members_(may_miss_members),
+      shared_(*shared),
+      gathers_(members, shared, &tree->neighbours()),
+      leave_notices_(members, shared, &tree->neighbours(), &gathers_),
+      refusals_(members, shared, &tree->neighbours()) {}
+
+// ---- What other threads want --------------------------------------------------------------------
+
+bool CommAgent::wants_to_go() const {
+  const MutexLock lock(shared_.mutex);
+  return shared_.commands.mute();
+}
+
+// Whether this rank goes, as far as it has told its peers: who leaves meanwhile has not done so yet.
+bool CommAgent::handle_commands() {
+  Commands commands;
+  {
+    const MutexLock lock(shared_.mutex);
+    std::swap(commands, shared_.commands);
+    shared_.commands.leaving = commands.leaving;
+    shared_.commands.ending = commands.ending;
+  }
+  for (auto& [round, part] : commands.parts) gathers_.give(round, std::move(part));
+  for (const std::string& decision : commands.decisions) {
+    tree_.neighbours().flood_to(members_.name().members, pack_decision(members_.name(), decision), nullptr);
+  }
+  if (!commands.announcement.is_ok()) {
+    const Status& cause = commands.announcement;
+    tell_failure({cause.code(), fmt::format("rank {}: {}", members_.rank(), cause.message())});
+  }
+  if (!commands.reports.empty()) judge_departed();
+  for (std::vector<CallRecord>& calls : commands.reports) report_own(std::move(calls));
+  if (commands.refusal) refusals_.tell(std::move(*commands.refusal), !any_notice_);
+  for (const Question& question : commands.questions) {
+    if (!any_notice_) tree_.inquiries().inquire(id(), question);
+  }
+  if (commands.comparing) on_compare(pack_compare(members_.name()), nullptr);
+  if (commands.finishing || commands.leaving) send_leave_notice();
+  if (commands.leaving) pass_on_at_once();
+  if (commands.ending && !leave_notices_.has_parted()) {
+    tell_failure({Code::kRemoteError, fmt::format("rank {} ended without leaving", members_.rank())});
+  }
+  return commands.leaving || commands.ending;
+}
+
+// ---- Frames -------------------------------------------------------------------------------------
+
+bool CommAgent::hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from) {
+  const int ranks = members_.ranks();
+  const FrameKind kind = header.kind;
+  if (kind == FrameKind::kParts) {
+    Parts parts;
+    // Of other members the parts may have other places.
+    const bool same = header.members == members_.name().members;
+    if (!unpack_parts(unpacker, ranks, same ? members_.size() : ranks, &parts)) return false;
+    const int said_by = members_.rank_of(parts.from);
+    return !are_members(header.members, said_by) || on_parts(std::move(parts), frame, from);
+  }
+  if (!are_members(header.members, -1)) return true;
+  if (kind == FrameKind::kDecision) {
+    std::string decision;
+    if (!unpack_decision(unpacker, &decision)) return false;
+    on_decision(std::move(decision));
+    return true;
+  }
+  if (kind == FrameKind::kNotice) {
+    Notice notice;
+    if (!unpack_notice(unpacker, &notice)) return false;
+    on_notice(notice, frame, from);
+    return true;
+  }
+  if (kind == FrameKind::kLeaveNotices) {
+    std::vector<LeaveNotice> leave_notices;
+    if (!unpack_leave_notices(unpacker, members_.size(), &leave_notices)) return false;
+    on_leave_notices(leave_notices, from);
+    return true;
+  }
+  if (kind == FrameKind::kRefusal) {
+    Refusal refusal;
+    if (!unpack_refusal(unpacker, ranks, &refusal)) return false;
+    refusals_.hear(std::move(refusal), frame, from);
+    return true;
+  }
+  if (kind != FrameKind::kCompare || !unpacker->complete()) return false;
+  on_compare(frame, from);
+  return true;
+}
+
+// Whether a frame is of this communicator's members. `from`: the rank that made the frame; -1 if it is not known.
+bool CommAgent::are_members(const std::string& members, int from) {
+  if (members == members_.name().members) return true;
+  fail({Code::kMismatch, of_other_members(from)});
+  return false;
+}
+
+bool CommAgent::on_parts(Parts parts, const std::string& frame, const Neighbour* from) {
+  const std::uint32_t round = parts.round;
+  const RankSet places = parts.places;
+  const int said_by = members_.rank_of(parts.from);
+  switch (gathers_.hear(std::move(parts), from)) {
+    case AllGather::Heard::kKept:
+      heard_of_.add(places);
+      gathers_.pass_on(round, false);
+      return true;
+    case AllGather::Heard::kLate: tree_.neighbours().flood(frame, from); return true;
+    case AllGather::Heard::kAhead:
+      if (id() == 0) return false;
+      fail({Code::kMismatch, of_other_members(said_by)});  // that rank gathers without this one
+      return true;
+  }
+  return true;
+}
+
+void CommAgent::on_decision(std::string decision) {
+  std::shared_ptr<const Watching> watching;
+  {
+    const MutexLock lock(shared_.mutex);
+    watching = shared_.watching;
+    if (watching == nullptr && shared_.early_decisions.size() < kEarlyDecisions) {
+      shared_.early_decisions.push_back(std::move(decision));
+    }
+  }
+  if (watching != nullptr && watching->witness.decided) watching->witness.decided(decision);
+}
+
+// ---- Failures -----------------------------------------------------------------------------------
+
+// After the first failure of a communicator nothing is told any more.
+void CommAgent::on_notice(const Notice& notice, const std::string& frame, const Neighbour* from) {
+  if (std::exchange(any_notice_, true)) return;
+  pass_on_at_once();  // what has come before it
+  // First the others: who learns of the failure here may end this process.
+  notice_ = frame;
+  tree_.neighbours().flood(frame, from);
+  tree_.neighbours().flush();
+  fail_here(Status(notice.code, notice.text));
+}
+
+void CommAgent::fail(const Notice& notice) {
+  on_notice(notice, pack_notice(members_.name(), notice), nullptr);
+}
+
+// The other ranks only: this one knows.
+void CommAgent::tell_failure(const Notice& notice) {
+  if (std::exchange(any_notice_, true)) return;
+  pass_on_at_once();
+  notice_ = pack_notice(members_.name(), notice);
+  tree_.neighbours().flood(notice_, nullptr);
+}
+
+void CommAgent::fail_here(const Status& status) noexcept {
+  std::shared_ptr<const Watching> watching;
+  {
+    const MutexLock lock(shared_.mutex);
+    if (shared_.failure.is_ok()) shared_.failure = status;
+    watching = shared_.watching;
+    shared_.changed.notify_all();
+  }
+  if (watching != nullptr) watching->failure->fail(status);
+}
+
+// All ranks are told of the death itself.
+void CommAgent::hear_death(const Death& death) {
+  const int rank = members_.rank_of(death.rank);
+  if (rank < 0 || leave_notices_.has_departed(rank)) return;
+  if (std::exchange(any_notice_, true)) return;
+  fail_here(Status::remote(describe_rank(rank, death.host, death.pid) + " died: connection lost"));
+}
+
+// One that has not made its part yet will not.
+void CommAgent::hear_bye(int job_rank) {
+  const int rank = members_.rank_of(job_rank);
+  if (id() == 0 || rank < 0) return;
+  if (heard_of_.contains(members_.place_of(rank)) || leave_notices_.has_departed(rank)) return;
+  fail({Code::kRemoteError, list_ranks({rank}) + " left before it had made its part of this communicator"});
+}
+
+void CommAgent::hear_left(CommId comm, int job_rank) {
+  if (may_miss_members_ && comm == parent_) hear_bye(job_rank);
+}
+
+void CommAgent::hear_departed(const CommAgent& comm) {
+  if (!may_miss_members_) return;
+  for (const LeaveNotice& left : comm.shared_.all_departed()) {
+    left.places.each([&](int place) { hear_left(comm.id(), comm.members_.job_rank_of(comm.members_.rank_at(place))); });
+  }
+}
+
+// ---- Inquiries ----------------------------------------------------------------------------------
+
+Whereabouts CommAgent::whereabouts() const {
+  const auto watching = shared_.who_watches();
+  return watching != nullptr && watching->witness.where ? watching->witness.where() : Whereabouts{};
+}
+
+// In the answer's own numbering only members count.
+void CommAgent::hear_answer(const Answer& answer) {
+  const auto watching = shared_.who_watches();
+  if (watching == nullptr || !watching->witness.answered) return;
+  Answer own{answer.question, {}};
+  for (Absence absence : answer.absent) {
+    absence.rank = members_.rank_of(absence.rank);
+    if (absence.rank >= 0) own.absent.push_back(absence);
+  }
+  std::sort(own.absent.begin(), own.absent.end(), [](const Absence& a, const Absence& b) { return a.rank < b.rank; });
+  watching->witness.answered(own);
+}
+
+// ---- Leaving ------------------------------------------------------------------------------------
+
+void CommAgent::on_leave_notices(const std::vector<LeaveNotice>& leave_notices, const Neighbour* from) {
+  for (const LeaveNotice& leave_notice : leave_notices) {
+    std::shared_ptr<const Watching> watching;
+    const RankSet is_new = leave_notices_.hear(leave_notice, from, &watching);
+    if (is_new.empty()) continue;
+    heard_of_.add(is_new);
+    // Who sees that they have left may compare.
+    const std::vector<int> ranks = members_.ranks_at(is_new);
+    for (const int rank : ranks) {
+      if (watching != nullptr) watching->failure->set_departed({rank, leave_notice.calls.operations});
+    }
+    judge(ranks.front(), leave_notice.calls);
+    for (const int rank : ranks) tree_.tell_left(id(), members_.job_rank_of(rank));
+  }
+  leave_notices_.wake_waiting();
+  leave_notices_.pass_on(false);
+}
+
+// Once: this rank calls nothing more.
+void CommAgent::send_leave_notice() {
+  if (leave_notices_.has_parted()) return;
+  leave_notices_.part(own_calls());
+  judge_departed();
+  leave_notices_.wake_waiting();
+  leave_notices_.pass_on(false);
+}
+
+// ---- What ranks have called ---------------------------------------------------------------------
+
+CallSummary CommAgent::own_calls() const {
+  const auto watching = shared_.who_watches();
+  return watching != nullptr && watching->witness.calls ? watching->witness.calls() : CallSummary();
+}
+
+// A rank that has not sent its own may still call what the other has called.
+void CommAgent::judge(int rank, const CallSummary& calls) {
+  const auto watching = shared_.who_watches();
+  if (watching == nullptr || watching->failure->failed()) return;
+  const Status judged = leave_notices_.has_parted()
+                            ? difference(members_.rank(), leave_notices_.own_calls(), rank, calls)
+                            : contradiction(members_.rank(), own_calls(), rank, calls);
+  if (!judged.is_ok()) fail({judged.code(), judged.message()});
+}
+
+void CommAgent::judge_departed() {
+  for (const LeaveNotice& left : shared_.all_departed()) judge(members_.rank_at(left.places.front()), left.calls);
+}
+
+// Upwards only as far as they are new, so that a thousand ranks that wait for one cost one message each.
+void CommAgent::hear_calls(Calls calls, const Neighbour* from) {
+  const int rank = members_.rank_of(calls.rank);
+  if (rank < 0) return;  // of another communicator with the same id: all are told so
+  bool is_new = false;
+  const Status known = ledger_.add(rank, calls.records, &is_new);
+  if (!known.is_ok()) return fail({known.code(), known.message()});
+  if (is_new && !calls.down) tree_.router().pass_on_calls(id(), std::move(calls), from);
+}
+
+void CommAgent::report_own(std::vector<CallRecord> calls) {
+  hear_calls({false, members_.self(), std::move(calls)}, nullptr);
+}
+
+// Once in the life of a communicator: who asks knows that ranks differ, and no operation succeeds after that.
+void CommAgent::on_compare(const std::string& frame, const Neighbour* from) {
+  if (std::exchange(asked_for_calls_, true)) return;
+  tree_.neighbours().flood(frame, from);
+  report_own(own_calls().calls);
+  // A rank that has left cannot be asked, but has told.
+  for (const LeaveNotice& left : shared_.all_departed()) {
+    hear_calls({false, members_.job_rank_of(members_.rank_at(left.places.front())), left.calls.calls}, nullptr);
+  }
+}
+
+// ---- Merging and resending ----------------------------------------------------------------------
+
+void CommAgent::pass_on_at_once() {
+  gathers_.pass_on_all();
+  leave_notices_.pass_on(true);
+}
+
+std::int64_t CommAgent::due_ns() const {
+  const std::int64_t parts = gathers_.due_ns();
+  const std::int64_t notices = leave_notices_.due_ns();
+  return parts == 0 || notices == 0 ? parts + notices : std::min(parts, notices);
+}
+
+void CommAgent::advance(std::int64_t now_ns) {
+  gathers_.advance(now_ns);
+  leave_notices_.advance(now_ns);
+}
+
+void CommAgent::meet(int job_rank) {
+  leave_notices_.meet(job_rank);
+  gathers_.meet(job_rank);
+}
+
+// In the order in which it was said first; what other ranks have said as well, which may be gone, or not heard where a
+// member that knows it does not pass it on.
+void CommAgent::say_again() {
+  for (const std::string& frame : told()) tree_.neighbours().flood(frame, nullptr);
+  if (asked_for_calls_) {
+    tree_.neighbours().flood(pack_compare(members_.name()), nullptr);
+    tree_.router().pass_on_calls(id(), {false, members_.self(), own_calls().calls}, nullptr);
+  }
+}
+
+// Of the job's first communicator all ranks are members: one that dies while they gather ends that, and one that leaves
+// has passed on all parts before.
+std::vector<std::string> CommAgent::own_parts() const {
+  return id() != 0 && !leave_notices_.is_over() ? gathers_.own() : std::vector<std::string>();
+}
+
+std::vector<std::string> CommAgent::farewell() const {
+  std::vector<std::string> result = own_parts();
+  const auto& refusals = refusals_.last();
+  if (const auto own = refusals.find(members_.rank()); own != refusals.end()) result.push_back(own->second.frame);
+  if (!notice_.empty()) result.push_back(notice_);
+  result.push_back(pack_leave_notices(members_.name(), shared_.all_departed()));
+  return result;
+}
+
+std::vector<std::string> CommAgent::told() const {
+  std::vector<std::string> result = own_parts();
+  for (const auto& [rank, refusal] : refusals_.last()) result.push_back(refusal.frame);
+  if (!notice_.empty()) result.push_back(notice_);
+  if (const std::vector<LeaveNotice> left = shared_.all_departed(); !left.empty()) {
+    result.push_back(pack_leave_notices(members_.name(), left));
+  }
+  return result;
+}
+
+}  // namespace tutti::internal::control

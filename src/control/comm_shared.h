@@ -1,0 +1,68 @@
+// What the tree's thread and the other threads of a process share of one communicator, under one lock. Other threads
+// leave commands, and wait for `changed`; the tree's thread carries the commands out, and writes down what it hears.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/failure.h"
+#include "base/status.h"
+#include "control/control_messages.h"
+#include "control/control_tree.h"
+#include "control/rank_set.h"
+#include "os/mutex.h"
+
+namespace tutti::internal::control {
+
+// Who is told what happens.
+struct Watching {
+  std::shared_ptr<FailureState> failure;
+  Witness witness;
+};
+
+// What other threads want.
+struct Commands {
+  std::vector<std::pair<std::uint32_t, std::string>> parts;  // this rank's, with their rounds
+  Status announcement;                                       // the first
+  std::vector<std::vector<CallRecord>> reports;
+  std::vector<Question> questions;
+  std::vector<std::string> decisions;
+  std::optional<Refusal> refusal;  // the last
+  bool comparing = false;
+  bool finishing = false;
+  bool leaving = false;
+  bool ending = false;  // without leaving
+  // Nobody listens any more.
+  [[nodiscard]] bool mute() const { return leaving || ending; }
+};
+
+struct CommShared {
+  mutable Mutex mutex;
+  ConditionVariable changed;
+  Commands commands TUTTI_GUARDED_BY(mutex);
+  std::shared_ptr<const Watching> watching TUTTI_GUARDED_BY(mutex);  // null during initialisation
+  std::map<int, Refusal> early_refusals TUTTI_GUARDED_BY(mutex);     // heard before that: the last of each rank
+  std::vector<std::string> early_decisions TUTTI_GUARDED_BY(mutex);  // likewise
+  Status failure TUTTI_GUARDED_BY(mutex);                            // the first
+  std::uint32_t refusal_told TUTTI_GUARDED_BY(mutex) = 0;            // the last serial number that is
+  std::vector<LeaveNotice> departed TUTTI_GUARDED_BY(mutex);  // of all ranks that have left, this one among them,
+  RankSet departed_places TUTTI_GUARDED_BY(mutex);            // all together
+  bool compared TUTTI_GUARDED_BY(mutex) = false;              // own calls with those of all who have left
+  bool all_parted TUTTI_GUARDED_BY(mutex) = false;            // all ranks have sent their leave notices
+
+  [[nodiscard]] std::shared_ptr<const Watching> who_watches() const TUTTI_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    return watching;
+  }
+  [[nodiscard]] std::vector<LeaveNotice> all_departed() const TUTTI_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    return departed;
+  }
+};
+
+}  // namespace tutti::internal::control

@@ -1,0 +1,156 @@
+#include "control/inquiries.h"
+
+#include <algorithm>
+#include <climits>
+#include <utility>
+
+#include "control/comm_agent.h"
+#include "os/clock.h"
+
+namespace tutti::internal::control {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+// An answer that has not come so long after it should have will not come: something has died on its way.
+constexpr std::int64_t kForgetMs = 1000;
+constexpr std::size_t kMaxRounds = 1024;  // that ranks which are no members follow at a time
+
+}  // namespace
+
+// Null: there are too many.
+Inquiries::Round* Inquiries::begin(CommId comm, Round::Phase phase, const Question& question) {
+  if (rounds_.size() >= kMaxRounds && comms_.find(comm) == nullptr && !rounds_.contains(comm)) return nullptr;
+  const std::int64_t now = now_ns();
+  Round* const round = &(rounds_[comm] = {phase, ++token_, question, now + question.patience_ms * kMs, 0, {}, {}});
+  const bool answers = phase == Round::Phase::kProbing && neighbours_.parent() == nullptr;
+  const std::int64_t reports_ms = inquiry_ms(question.patience_ms) - question.patience_ms;
+  round->end_ns = round->due_ns + (reports_ms + (answers ? 0 : kForgetMs)) * kMs;
+  return round;
+}
+
+void Inquiries::send_inquiry(CommId comm, Round* round, FrameKind kind, Neighbour* to) {
+  round->owing.insert(to->rank);
+  neighbours_.send(pack_inquiry(comm, kind, {round->token, round->question}), to);
+}
+
+void Inquiries::inquire(CommId comm, const Question& question) {
+  if (rounds_.contains(comm)) return;
+  Neighbour* const up = neighbours_.parent();
+  if (up == nullptr && !search_.is_on()) return probe(comm, question);
+  Round* const round = begin(comm, Round::Phase::kAsked, question);
+  if (round != nullptr && up != nullptr) send_inquiry(comm, round, FrameKind::kAsk, up);
+}
+
+void Inquiries::probe(CommId comm, const Question& question) {
+  Round* const round = begin(comm, Round::Phase::kProbing, question);
+  for (Neighbour& neighbour : neighbours_.all()) {
+    const bool below = !neighbour.is_parent && neighbour.socket.valid();
+    if (below && round != nullptr) send_inquiry(comm, round, FrameKind::kProbe, &neighbour);
+  }
+}
+
+void Inquiries::inquire_again() {
+  std::vector<std::pair<CommId, Question>> asked;
+  for (const auto& [comm, round] : rounds_) {
+    if (round.phase == Round::Phase::kAsked) asked.emplace_back(comm, round.question);
+  }
+  for (const auto& [comm, question] : asked) {
+    rounds_.erase(comm);
+    inquire(comm, question);
+  }
+}
+
+void Inquiries::on_inquiry(CommId comm, FrameKind kind, const Inquiry& inquiry, Neighbour* from) {
+  neighbours_.send(pack_here(comm, inquiry.token), from);
+  if (kind == FrameKind::kAsk) return inquire(comm, inquiry.question);
+  probe(comm, inquiry.question);
+}
+
+void Inquiries::on_receipt(CommId comm, std::uint32_t token, const Neighbour* from) {
+  const auto round = rounds_.find(comm);
+  if (round != rounds_.end() && round->second.token == token) round->second.owing.erase(from->rank);
+}
+
+void Inquiries::on_absence(CommId comm, const Absence& absence) {
+  const auto round = rounds_.find(comm);
+  if (Neighbour* const up = neighbours_.parent(); up != nullptr) {
+    neighbours_.send(pack_absence(comm, absence), up);
+  } else if (round != rounds_.end() && round->second.phase == Round::Phase::kProbing) {
+    round->second.absent.push_back(absence);
+  }
+}
+
+void Inquiries::on_answer(CommId comm, const Answer& answer) {
+  rounds_.erase(comm);
+  if (CommAgent* const member = comms_.find(comm)) member->hear_answer(answer);
+  neighbours_.send_down(pack_answer(comm, answer), nullptr);
+}
+
+// The patience is over.
+void Inquiries::judge_silence(CommId comm) {
+  Round& round = rounds_.at(comm);
+  round.due_ns = 0;
+  const Question question = round.question;
+  for (const int rank : std::exchange(round.owing, {})) {
+    if (!view_.is_there(rank)) continue;  // it has left or died meanwhile
+    const Absence silent{rank, true};
+    if (round.phase == Round::Phase::kAsked) return on_answer(comm, {question, {silent}});
+    on_absence(comm, silent);
+  }
+  // A rank that has sent its leave notice is not missed.
+  const CommAgent* const member = comms_.find(comm);
+  if (round.phase != Round::Phase::kProbing || member == nullptr || member->leave_notices().has_parted()) return;
+  const Whereabouts now = member->whereabouts();
+  if (is_before(now.sequence, question.sequence)) on_absence(comm, {view_.rank(), false, now.sequence, now.inside});
+}
+
+void Inquiries::advance() {
+  std::vector<CommId> comms;
+  for (const auto& [comm, round] : rounds_) comms.push_back(comm);
+  const std::int64_t now = now_ns();
+  for (const CommId comm : comms) {
+    if (rounds_.at(comm).due_ns != 0 && now >= rounds_.at(comm).due_ns) judge_silence(comm);
+    const auto at = rounds_.find(comm);
+    if (at == rounds_.end() || now < at->second.end_ns) continue;
+    const Round round = std::move(at->second);
+    rounds_.erase(at);
+    if (round.phase == Round::Phase::kProbing && neighbours_.parent() == nullptr)
+      on_answer(comm, {round.question, round.absent});
+  }
+}
+
+bool Inquiries::hear(const Header& header, net::Unpacker* unpacker, Neighbour* from) {
+  Inquiry inquiry;
+  Absence absence;
+  Answer answer;
+  std::uint32_t token = 0;
+  const bool from_below = !from->is_parent;
+  if (header.kind == FrameKind::kAsk || header.kind == FrameKind::kProbe) {
+    if ((header.kind == FrameKind::kAsk) != from_below || !unpack_inquiry(unpacker, &inquiry)) return false;
+    on_inquiry(header.comm, header.kind, inquiry, from);
+  } else if (header.kind == FrameKind::kHere) {
+    if (!unpack_here(unpacker, &token)) return false;
+    on_receipt(header.comm, token, from);
+  } else if (header.kind == FrameKind::kAbsent) {
+    if (!from_below || !unpack_absence(unpacker, view_.ranks(), &absence)) return false;
+    on_absence(header.comm, absence);
+  } else {
+    if (from_below || !unpack_answer(unpacker, view_.ranks(), &answer)) return false;
+    on_answer(header.comm, answer);
+  }
+  return true;
+}
+
+void Inquiries::forget_owing(int rank) {
+  for (auto& [comm, round] : rounds_) round.owing.erase(rank);
+}
+
+void Inquiries::prepare(net::PollSet* set) const {
+  const std::int64_t now = now_ns();
+  for (const auto& [comm, round] : rounds_) {
+    const std::int64_t next = round.due_ns != 0 ? round.due_ns : round.end_ns;
+    set->wake_at(Deadline::after_ms(next <= now ? 0 : (next - now + kMs - 1) / kMs));
+  }
+}
+
+}  // namespace tutti::internal::control

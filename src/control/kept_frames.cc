@@ -1,0 +1,78 @@
+#include "control/kept_frames.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti::internal::control {
+namespace {
+
+// Before all have come a rank can give its part to the first all-gather, fail, and leave, and say all that again.
+constexpr std::size_t kEarlyFramesEach = 16;
+constexpr std::size_t kMaxEarly = 1024;      // communicators of which something is kept
+constexpr std::size_t kMaxForgotten = 1024;  // of those that were too many
+// Of notices that have been passed on.
+constexpr std::size_t kMaxPassed = 1024;
+constexpr std::size_t kMaxPassedBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxFarewells = 64;
+
+}  // namespace
+
+bool EarlyFrames::is_forgotten(CommId comm) const {
+  return std::find(forgotten_.begin(), forgotten_.end(), comm) != forgotten_.end();
+}
+
+void EarlyFrames::keep(const Header& header, const std::string& frame, int ranks) {
+  if (is_forgotten(header.comm)) return;
+  if (!early_.contains(header.comm)) make_room();
+  const auto [kept, is_new] = early_.try_emplace(header.comm);
+  Early& early = kept->second;
+  if (is_new) early.number = ++count_;
+  early.members = std::max(early.members, count_members(header.members, ranks));
+  if (early.known.contains(frame)) return;
+  // A rank can refuse any number of calls: they must not displace what the communicator cannot do without.
+  if (header.kind == FrameKind::kRefusal && early.frames.size() >= early.members * kEarlyFramesEach / 2) return;
+  early.lost = early.lost || early.frames.size() >= early.members * kEarlyFramesEach;
+  if (!early.lost) early.known.insert(early.frames.emplace_back(frame));
+}
+
+// The oldest gives way: most likely this rank has failed to make its part.
+void EarlyFrames::make_room() {
+  if (early_.size() < kMaxEarly) return;
+  const auto oldest = std::min_element(early_.begin(), early_.end(),
+                                       [](const auto& a, const auto& b) { return a.second.number < b.second.number; });
+  forgotten_.push_back(oldest->first);
+  if (forgotten_.size() > kMaxForgotten) forgotten_.pop_front();
+  early_.erase(oldest);
+}
+
+EarlyFrames::Kept EarlyFrames::take(CommId comm) {
+  Kept result;
+  if (is_forgotten(comm)) result.lost = fmt::format("{} communicators", kMaxEarly);
+  const auto kept = early_.find(comm);
+  if (kept == early_.end()) return result;
+  if (kept->second.lost && result.lost.empty()) result.lost = "it keeps";
+  result.frames = std::move(kept->second.frames);
+  early_.erase(kept);
+  return result;
+}
+
+bool KeptNotices::keep_passed(FrameKind kind, const std::string& frame) {
+  auto& [frames, bytes] = kind == FrameKind::kRefusal ? refusals_ : passed_;
+  if (std::find(frames.rbegin(), frames.rend(), frame) != frames.rend()) return false;
+  frames.push_back(frame);
+  bytes += frame.size();
+  while (frames.size() > kMaxPassed || bytes > kMaxPassedBytes) {
+    bytes -= frames.front().size();
+    frames.pop_front();
+  }
+  return true;
+}
+
+void KeptNotices::keep_farewell(std::string frame) {
+  farewells_.push_back(std::move(frame));
+  if (farewells_.size() > kMaxFarewells) farewells_.pop_front();
+}
+
+}  // namespace tutti::internal::control

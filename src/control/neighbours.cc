@@ -1,0 +1,129 @@
+#include "control/neighbours.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "control/tree_shape.h"
+#include "os/clock.h"
+#include "os/kernel.h"
+
+namespace tutti::internal::control {
+
+Neighbour& Neighbours::add(TreeNeighbour made) {
+  net::watch_silence(made.socket.get(), silence_ms_);
+  return all_.emplace_back(std::move(made));
+}
+
+Neighbour* Neighbours::parent() {
+  const auto found = std::find_if(all_.begin(), all_.end(),
+                                  [](const Neighbour& neighbour) { return neighbour.is_parent && neighbour.hears(); });
+  return found == all_.end() ? nullptr : &*found;
+}
+
+bool Neighbours::has_parent() const {
+  return std::any_of(all_.begin(), all_.end(),
+                     [](const Neighbour& neighbour) { return neighbour.is_parent && neighbour.hears(); });
+}
+
+bool Neighbours::has_children() const {
+  return std::any_of(all_.begin(), all_.end(),
+                     [](const Neighbour& neighbour) { return !neighbour.is_parent && neighbour.hears(); });
+}
+
+std::vector<Neighbour*> Neighbours::listeners() {
+  std::vector<Neighbour*> result;
+  for (Neighbour& neighbour : all_) {
+    if (neighbour.hears()) result.push_back(&neighbour);
+  }
+  return result;
+}
+
+void Neighbours::send(const std::string& frame, Neighbour* to) {
+  if (to->hears()) to->writer.queue(frame);
+}
+
+void Neighbours::flood(const std::string& frame, const Neighbour* except) {
+  for (Neighbour& neighbour : all_) {
+    if (&neighbour != except) send(frame, &neighbour);
+  }
+}
+
+void Neighbours::flood_to(const std::string& members, const std::string& frame, const Neighbour* except) {
+  for (Neighbour& neighbour : all_) {
+    if (&neighbour != except && leads_to(members, neighbour)) send(frame, &neighbour);
+  }
+}
+
+void Neighbours::send_down(const std::string& frame, const Neighbour* except) {
+  for (Neighbour& neighbour : all_) {
+    if (!neighbour.is_parent && &neighbour != except) send(frame, &neighbour);
+  }
+}
+
+bool Neighbours::leads_to(const std::string& members, const Neighbour& neighbour) const {
+  if (members.empty() || !view_.attachments().empty()) return true;
+  if (!neighbour.is_parent) return any_member(members, tree_below(neighbour.rank, view_.ranks()));
+  return any_member(members, RankSet(0, view_.ranks()).without(tree_below(view_.rank(), view_.ranks())));
+}
+
+void Neighbours::flush() {
+  for (Neighbour& neighbour : all_) flush(&neighbour);
+}
+
+// A broken connection is left for reading to discover, since a last message may still be in it.
+void Neighbours::flush(Neighbour* neighbour) {
+  if (!neighbour->socket.valid()) return;
+  if (!neighbour->writer.empty() && !neighbour->writer.flush(neighbour->socket.get()).is_ok()) {
+    neighbour->writer = net::FrameWriter();
+  }
+  if (neighbour->parting && neighbour->writer.empty()) end_side(neighbour);
+}
+
+void Neighbours::end_side(Neighbour* neighbour) {
+  if (!std::exchange(neighbour->shut, true)) os::kernel().shutdown(neighbour->socket.get(), SHUT_WR);
+}
+
+bool Neighbours::all_sent() const {
+  return std::all_of(all_.begin(), all_.end(),
+                     [](const Neighbour& neighbour) { return !neighbour.socket.valid() || neighbour.writer.empty(); });
+}
+
+void Neighbours::prepare(net::PollSet* set) {
+  for (Neighbour& neighbour : all_) {
+    neighbour.polled = neighbour.socket.valid();
+    const int events = neighbour.writer.empty() ? POLLIN : POLLIN | POLLOUT;
+    if (neighbour.polled) neighbour.entry = set->add(neighbour.socket.get(), static_cast<short>(events));
+  }
+}
+
+// A host that is gone sends no end of its connections. What it is to acknowledge, or the kernel's own questions, show
+// that.
+void Neighbours::look_for_silence() {
+  const std::int64_t now = now_ns();
+  if (now < next_look_ns_) return;
+  next_look_ns_ = now + net::silence_look_ms(silence_ms_) * 1'000'000;
+  for (Neighbour& neighbour : all_) {
+    if (neighbour.socket.valid() && net::is_silent(neighbour.socket.get(), silence_ms_)) neighbour.ended = true;
+  }
+}
+
+void Neighbours::end_sides() {
+  for (Neighbour& neighbour : all_) {
+    const bool last = std::all_of(all_.begin(), all_.end(), [&](const Neighbour& other) {
+      return &other == &neighbour || !other.socket.valid() || other.ended;
+    });
+    if (last && neighbour.socket.valid() && neighbour.writer.empty()) end_side(&neighbour);
+  }
+}
+
+void Neighbours::close_all() {
+  for (Neighbour& neighbour : all_) neighbour.close();
+}
+
+void Neighbours::remove_closed() {
+  all_.remove_if([](const Neighbour& neighbour) { return !neighbour.socket.valid(); });
+}
+
+}  // namespace tutti::internal::control

@@ -1,0 +1,94 @@
+// A rank's search for another parent in the control tree, when its own has died or left for good.
+//
+// The candidates are the next ancestor, else one that comes before this rank, the lowest first. A parent always has a
+// lower number than its child: whoever follows parents meets no rank twice, so there are no cycles, whoever has died
+// and whatever ranks know of that. The next candidate is asked when the last has failed or has been silent for a while,
+// and the first that answers is the parent; those on a host where one was silent are asked last.
+//
+// Threads: the tree's alone.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "control/job_view.h"
+#include "control/tree_dial.h"
+#include "net/dial.h"
+#include "net/frame.h"
+#include "net/socket.h"
+#include "os/unique_fd.h"
+
+namespace tutti::internal::control {
+
+class ParentSearch {
+ public:
+  // Both outlive it. `silence_ms`: a search ends after so long.
+  ParentSearch(const JobView& view, const TreeDialler& dialler, std::int64_t silence_ms)
+      : view_(view), dialler_(dialler), silence_ms_(silence_ms) {}
+
+  // Does nothing while it is on, and on rank 0, which has nobody before it.
+  void begin();
+  void stop() { search_.reset(); }
+  [[nodiscard]] bool is_on() const { return search_.has_value(); }
+
+  // In a poll loop: prepare(set), set.wait(), read(set), ask().
+  void prepare(net::PollSet* set);
+  struct Parent {
+    int rank = -1;
+    UniqueFd socket;
+  };
+  // The candidate that has welcomed this rank, which ends the search. *dead: those that have died.
+  std::optional<Parent> read(const net::PollSet& set, std::vector<int>* dead);
+  enum class State : std::uint8_t {
+    kOn,
+    kNobody,  // there is nobody to be asked: this rank is the root, or needs no parent
+    kSilent,  // none of those before this rank answers
+    kUnable,  // this rank itself cannot ask: shortage()
+  };
+  // `needed`: this rank still needs a parent. Every state but kOn ends the search. REQUIRES: is_on().
+  State ask(bool needed);
+  // Why this rank itself could not dial last. REQUIRES: kUnable.
+  [[nodiscard]] const Status& shortage() const { return shortage_; }
+
+ private:
+  // A rank that is asked whether it becomes the parent.
+  struct Candidate {
+    int rank = -1;
+    std::int64_t since_ns = 0;
+    std::unique_ptr<net::Dial> dial;
+    UniqueFd socket;  // connected, but not yet welcome
+    net::FrameReader welcome{0};
+    std::size_t entry = 0;
+    bool polled = false;
+  };
+  struct Search {
+    std::int64_t begin_ns = 0;  // not before
+    std::int64_t end_ns = 0;    // nobody is asked any more
+    std::int64_t pause_ms = 0;  // before all are asked once more
+    std::int64_t next_ns = 0;   // then the next one, though others may still answer
+    bool asked_any = false;
+    std::vector<int> left;  // to be asked, in this order
+    std::list<Candidate> asked;
+    std::set<std::string> silent;            // hosts
+    std::map<int, std::int64_t> refused_ns;  // since when the host refuses connections to the rank
+  };
+  [[nodiscard]] bool advance(Candidate* candidate, const net::PollSet& set, std::vector<int>* dead);
+  [[nodiscard]] const std::string& host_of(int rank) const { return view_.contact(rank)->host; }
+  [[nodiscard]] int next_candidate();
+  void dial(int rank);
+
+  const JobView& view_;
+  const TreeDialler& dialler_;
+  const std::int64_t silence_ms_;
+  std::optional<Search> search_;
+  Status shortage_;
+};
+
+}  // namespace tutti::internal::control

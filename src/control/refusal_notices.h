@@ -1,0 +1,41 @@
+// What the members of a communicator have refused, and told all others.
+//
+// Threads: the tree's alone, but for what it writes to CommShared.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "control/comm_members.h"
+#include "control/comm_shared.h"
+#include "control/control_tree.h"
+#include "control/neighbours.h"
+
+namespace tutti::internal::control {
+
+class RefusalNotices {
+ public:
+  // All outlive it.
+  RefusalNotices(const CommMembers& members, CommShared* shared, Neighbours* neighbours)
+      : members_(members), shared_(*shared), neighbours_(*neighbours) {}
+
+  // This rank's own. `tells`: the others still listen.
+  void tell(Refusal refusal, bool tells);
+  // `refusal.rank`: in the job.
+  void hear(Refusal refusal, const std::string& frame, const Neighbour* from);
+  // The frame of each rank's last one, by rank.
+  struct Heard {
+    std::uint32_t serial = 0;
+    std::string frame;
+  };
+  [[nodiscard]] const std::map<int, Heard>& last() const { return last_; }
+
+ private:
+  const CommMembers& members_;
+  CommShared& shared_;
+  Neighbours& neighbours_;
+  std::map<int, Heard> last_;  // this rank's as well
+};
+
+}  // namespace tutti::internal::control

@@ -1,0 +1,39 @@
+#include "control/tree_dial.h"
+
+#include <string>
+#include <vector>
+
+#include "net/address.h"
+#include "os/clock.h"
+
+namespace tutti::internal::control {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+// Soon after a leave notice a rank that refuses may have left as well: the ranks that would pass its notice on left
+// with it, or died. It counts as dead after so long.
+constexpr std::int64_t kLeavingMs = 5000;
+
+}  // namespace
+
+std::unique_ptr<net::Dial> TreeDialler::dial(int rank, DialPurpose purpose) const {
+  const Contact* const contact = view_.contact(rank);
+  if (contact == nullptr) return nullptr;
+  std::vector<net::Address> targets;
+  for (const std::string& text : contact->addresses) {
+    if (Result<net::Address> address = net::parse_address(text); address.is_ok()) targets.push_back(*address);
+  }
+  if (targets.empty()) return nullptr;
+  const auto index = static_cast<std::uint16_t>(purpose);
+  const net::Claim claim{net::Purpose::kTree, view_.rank(), index, static_cast<std::uint16_t>(index + 1)};
+  return std::make_unique<net::Dial>(targets, secret_, claim, rank);
+}
+
+bool TreeDialler::counts_as_dead(int rank, std::int64_t refused_ns) const {
+  const std::int64_t now = now_ns();
+  const std::int64_t recent_ns = now - kLeavingMs * kMs;
+  const bool leaving = view_.last_bye_ns() > recent_ns || comms_.may_have_left(rank, recent_ns);
+  return now - refused_ns >= (leaving ? kLeavingMs : kRefusedMs) * kMs;
+}
+
+}  // namespace tutti::internal::control
