@@ -1,9 +1,10 @@
 #!/bin/bash
 # A project in C that has tutti as a Meson subproject gets a static library, and nothing else of this project.
-# Usage: subproject_test.sh SOURCE_FOLDER CLIENT_SOURCE [whole]: with "whole" it is compiled and used, which takes minutes
-# where the compiler cache has nothing of it.
+# Usage: subproject_test.sh SOURCE_FOLDER [whole]: with "whole" it is compiled and used, which takes minutes where the
+# compiler cache has nothing of it.
 set -euo pipefail
-source=$1 client=$2 whole=${3:-}
+source=$1 whole=${2:-}
+. "$(dirname "${BASH_SOURCE[0]}")/ways.sh"
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 fail() {
@@ -12,7 +13,7 @@ fail() {
 }
 mkdir "$root/subprojects"
 ln -s "$source" "$root/subprojects/tutti"
-cp "$client" "$root/client.c"
+cp "$ways_source" "$root/client.c"
 cat >"$root/meson.build" <<'MESON'
 project('client', 'c', default_options: ['c_std=c99', 'default_library=static', 'optimization=0', 'debug=false', 'werror=true'])
 tutti = dependency('tutti', fallback: ['tutti', 'tutti_dep'])
@@ -40,5 +41,5 @@ ninja -C "$build" -n >"$root/log" 2>&1 && ninja -C "$build" client.p/client.c.o 
   { tail -50 "$root/log"; exit 1; }
 [[ -n $whole ]] || exit 0
 ninja -C "$build" >"$root/log" 2>&1 || { tail -50 "$root/log"; exit 1; }
-timeout 60 "$build/client"
+answers "$build/client"
 ! readelf -d "$build/client" | grep -q 'NEEDED.*libtutti' || fail 'the program is not linked with a static library'
