@@ -26,6 +26,16 @@ BoundOperations::BoundOperations(const Epoch& epoch, CallHistory& history, bool 
 
 Result<const executor::Operation*> BoundOperations::bind(const Call& call, const transport::Fingerprint& fingerprint) {
   if (call.varying != nullptr) return bind_varying(call, fingerprint);
+  const bool keeps = PreparedCalls::keeps(call, fingerprint) && !epoch_.membership().strict;
+  if (keeps) {
+    PreparedCalls::Prepared* const prepared = prepared_.find(fingerprint.call, call.root, call.count);
+    if (prepared != nullptr && prepared->plan != nullptr) [[likely]] {
+      prepared->set_buffers(call.send, call.recv);
+      prepared->operation.fingerprint = executor::with_plan(fingerprint, prepared->plan->hash);
+      history_.set_plan(*prepared->plan);
+      return &prepared->operation;
+    }
+  }
   Call bound = call.only_meets ? meeting() : call;
   const std::size_t bytes = vector_bytes(bound);
   if (!has_data(bound.collective)) {
@@ -39,49 +49,29 @@ Result<const executor::Operation*> BoundOperations::bind(const Call& call, const
     return plan.status();
   if (Status s = prepare_scratch(&bound, scratch_bytes(bound, **plan), bytes); !s.is_ok()) [[unlikely]]
     return s;
-  bound_ = bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
-  const bool keeps = bytes < kLookUpBytes && !epoch_.membership().strict && !executor::is_check(fingerprint) &&
-                     !needs_copy(call) && call.custom == nullptr && call.type != DataType::kOpaque && !call.only_meets;
-  return keeps ? &last_bound_.keep(call, fingerprint, bound_) : &bound_;
+  PreparedCalls::Prepared* const slot = keeps ? &prepared_.take_slot(call, fingerprint) : nullptr;
+  executor::Operation& operation = slot != nullptr ? slot->operation : bound_;
+  operation = bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
+  if (slot != nullptr) slot->prepare(call, rank(), ranks());
+  return &operation;
 }
 
 void BoundOperations::keep_empty(const Call& call, const transport::Fingerprint& fingerprint) noexcept {
   // Others have a number of the program's for what their name does not say.
   if (call.custom != nullptr || call.type == DataType::kOpaque || call.whole_count != 0) return;
   try {
-    last_bound_.keep_empty(call, fingerprint);
+    prepared_.keep_empty(call, fingerprint);
   } catch (...) {
     // Without memory for it the call is a new one each time.
   }
 }
 
-LastBound::BoundCall* BoundOperations::find(const CallName& name, DataType type, ReduceOp op) noexcept {
+PreparedCalls::Prepared* BoundOperations::find(const CallName& name, DataType type, ReduceOp op) noexcept {
   if (on_device_) return nullptr;  // what is bound has buffers of the host
-  LastBound::BoundCall* const found =
-      last_bound_.find(executor::call_word(name.collective, type, op), name.root, name.count);
-  if (found == nullptr || (!found->resolved && !resolve(found, name.collective))) return nullptr;
-  last_bound_.set_last(found, name);
+  PreparedCalls::Prepared* const found =
+      prepared_.find(executor::call_word(name.collective, type, op), name.root, name.count);
+  if (found != nullptr) prepared_.set_last(found, name);
   return found;
-}
-
-// The short way of calls of which there is none is to have no steps. Without memory to say so it is asked for again.
-bool BoundOperations::resolve(LastBound::BoundCall* found, Collective collective) noexcept {
-  try {
-    executor::CpuExecutor::short_steps(found->operation, &found->steps);
-  } catch (...) {
-    return false;
-  }
-  const CollectiveInfo& info = info_of(collective);
-  found->reads = has_data(collective) && has_any(info.input, rank(), found->root);
-  found->writes = has_data(collective) && has_any(info.output, rank(), found->root);
-  found->in_place.reset();
-  if (input_is_output(collective))
-    found->in_place = in_place_offset(collective, found->operation.bytes / blocks_of(collective, ranks()), rank());
-  found->apart = found->reads && found->writes ? found->operation.bytes : 0;
-  found->plan = &found->operation.plan->identity;
-  found->planned_word = executor::with_plan({.call = found->word}, found->plan->hash).call;
-  found->resolved = true;
-  return true;
 }
 
 Result<const executor::Operation*> BoundOperations::bind(const Coalesced& coalesced,
@@ -185,7 +175,7 @@ Status BoundOperations::prepare_scratch(Call* call, std::size_t bytes, std::size
 Status BoundOperations::reserve_scratch(std::size_t bytes) {
   if (bytes <= scratch_.bytes()) [[likely]]
     return {};
-  last_bound_.forget();
+  prepared_.forget();
   return scratch_.grow(bytes);
 }
 

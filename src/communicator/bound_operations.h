@@ -14,7 +14,7 @@
 #include "calls/call.h"
 #include "calls/transfer.h"
 #include "communicator/coalesced.h"
-#include "communicator/last_bound.h"
+#include "communicator/prepared_calls.h"
 #include "communicator/scratch.h"
 #include "communicator/transfers.h"
 #include "epoch/call_history.h"
@@ -29,15 +29,8 @@ class BoundOperations {
   BoundOperations(const Epoch& epoch, CallHistory& history, bool on_device);
 
   // What the executor is to run; null: nothing. It stays until the next one is bound. Makes plans, which may wait for
-  // peers and for a proof, unless the plan is there.
+  // peers and for a proof, unless the call is prepared or the plan is there.
   Result<const executor::Operation*> bind(const Call& call, const transport::Fingerprint& fingerprint);
-  // The operation as it was bound last, if only the buffers are new; else null.
-  [[nodiscard]] const executor::Operation* bind_again(const Call& call, const transport::Fingerprint& fingerprint) {
-    const executor::Operation* const again = last_bound_.repeat(call, fingerprint);
-    if (again != nullptr) [[likely]]
-      history_.set_plan(again->plan->identity);
-    return again;
-  }
   // *memory: of the packed buffers.
   Result<const executor::Operation*> bind(const Coalesced& coalesced, const transport::Fingerprint& fingerprint,
                                           std::byte** memory);
@@ -48,11 +41,11 @@ class BoundOperations {
     return transfers_.bind(transfers, epoch_.plans());
   }
 
-  // The call that was bound last, as the program has named it; null: none.
-  [[nodiscard]] LastBound::BoundCall* last() const { return last_bound_.last(); }
-  // The call of this name, if it was made lately.
-  [[gnu::noinline]] LastBound::BoundCall* find(const CallName& name, DataType type, ReduceOp op) noexcept;
-  // A call that moves nothing, which is then one that was made lately.
+  // The prepared call that was found last; null: none.
+  [[nodiscard]] PreparedCalls::Prepared* last() const { return prepared_.last(); }
+  // The call of this name, if it is prepared.
+  [[gnu::noinline]] PreparedCalls::Prepared* find(const CallName& name, DataType type, ReduceOp op) noexcept;
+  // A call that moves nothing, which is then prepared.
   void keep_empty(const Call& call, const transport::Fingerprint& fingerprint) noexcept;
 
   // Whether nothing takes long before the call's peers are waited for: no check, no proof, no long schedule.
@@ -80,14 +73,12 @@ class BoundOperations {
                                          const transport::Fingerprint& fingerprint);
   Status prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes);
   Status reserve_scratch(std::size_t bytes);
-  // Finds out whether there is a short way.
-  bool resolve(LastBound::BoundCall* found, Collective collective) noexcept;
 
   const Epoch& epoch_;
   CallHistory& history_;
   const bool on_device_;
-  LastBound last_bound_;
-  executor::Operation bound_;  // what is not kept there
+  PreparedCalls prepared_;
+  executor::Operation bound_;  // of a call that is not kept there
   VaryingBlocks varying_blocks_;
   Transfers transfers_;
   Scratch scratch_;

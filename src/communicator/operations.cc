@@ -74,12 +74,9 @@ Status Operations::run_bound(const Call& call, const transport::Fingerprint& fin
     if (Status differs = check_beforehand(fingerprint.sequence); !differs.is_ok()) return differs;
     if (Status differs = check_counts_beforehand(call, fingerprint); !differs.is_ok()) return differs;
   }
-  if (const executor::Operation* again = bound_.bind_again(call, fingerprint); again != nullptr) [[likely]]
-    return executor_.run(*again, fingerprint.sequence);
   return bind_and_run(call, fingerprint);
 }
 
-// A call that differs from the one before it, or moves much.
 Status Operations::bind_and_run(const Call& call, const transport::Fingerprint& fingerprint) {
   auto operation = bound_.bind(call, fingerprint);
   if (!operation.is_ok()) return operation.status();
@@ -88,11 +85,11 @@ Status Operations::bind_and_run(const Call& call, const transport::Fingerprint& 
 
 Status Operations::go_on_repeated() {
   const CallHistory::Inside inside(history_);
-  const LastBound::BoundCall& bound = *begun_.bound;
-  const transport::Fingerprint& fingerprint = bound.operation.fingerprint;
+  const PreparedCalls::Prepared& prepared = *begun_.prepared;
+  const transport::Fingerprint& fingerprint = prepared.operation.fingerprint;
   return attempt(
-      fingerprint.sequence, [&] { return describe({.collective = bound.name.collective}, fingerprint); },
-      [&] { return executor_.run(bound.operation, fingerprint.sequence, begun_.done); });
+      fingerprint.sequence, [&] { return describe({.collective = prepared.name.collective}, fingerprint); },
+      [&] { return executor_.run(prepared.operation, fingerprint.sequence, begun_.done); });
 }
 
 Status Operations::run(const Coalesced& coalesced) {

@@ -35,10 +35,10 @@ class Operations {
   // histories stay alike.
   Status run(std::span<const Call> calls, std::span<const Transfer> transfers);
 
-  // The short way of run(), for a call that was made lately, but perhaps for its buffers, whose messages are short
-  // (transport/lines.h). kNo: nothing has been done; kBegun: go_on_repeated() is to follow. Takes any arguments; those
-  // of no valid call are none that was made. `types`: the datatype and the operator in the program's numbers;
-  // type_and_op(): which these are. REQUIRES: !Failures::goes_slowly().
+  // The same for a call that is prepared (prepared_calls.h), with the fast path if its messages are short
+  // (transport/lines.h). kNo: nothing has been done; kBegun: go_on_repeated() is to follow. Takes any arguments: an
+  // invalid call is never prepared. `types`: the datatype and the operator in the numbers of the C API; type_and_op():
+  // which these are. REQUIRES: !Failures::goes_slowly().
   enum class Repeated : std::uint8_t { kNo, kBegun, kDone };
   template <class TypeAndOp>
   [[gnu::always_inline]] Repeated repeat(Collective collective, std::uint64_t types, std::size_t count, int root,
@@ -71,7 +71,7 @@ class Operations {
   executor::CpuExecutor executor_;
   BoundOperations bound_;
   struct {
-    const LastBound::BoundCall* bound = nullptr;
+    const PreparedCalls::Prepared* prepared = nullptr;
     std::size_t done = 0;  // of its steps
   } begun_;                // by repeat()
 };
@@ -79,29 +79,28 @@ class Operations {
 template <class TypeAndOp>
 inline Operations::Repeated Operations::repeat(Collective collective, std::uint64_t types, std::size_t count, int root,
                                                const void* send, void* recv, TypeAndOp type_and_op) {
-  LastBound::BoundCall* bound = bound_.last();
-  if (bound == nullptr || !bound->name.is(collective, types, count, root)) [[unlikely]] {
+  PreparedCalls::Prepared* prepared = bound_.last();
+  if (prepared == nullptr || !prepared->name.is(collective, types, count, root)) [[unlikely]] {
     const auto [type, op] = type_and_op();
-    bound = bound_.find({types, count, collective, root}, type, op);
-    if (bound == nullptr) return Repeated::kNo;
+    prepared = bound_.find({types, count, collective, root}, type, op);
+    if (prepared == nullptr) return Repeated::kNo;
   }
-  if (bound->steps.empty()) {
-    if (!bound->empty) return Repeated::kNo;
-    history_.begin_empty(bound->word, bound->root);
-    return Repeated::kDone;
-  }
-  if (send != bound->send || recv != bound->recv) {
-    if (!bound->suits(send, recv)) [[unlikely]]
+  if (send != prepared->send || recv != prepared->recv) {
+    if (!prepared->suits(send, recv)) [[unlikely]]
       return Repeated::kNo;
-    bound->set_buffers(send, recv);
+    prepared->set_buffers(send, recv);
+  }
+  if (prepared->plan == nullptr) [[unlikely]] {
+    history_.begin_empty(prepared->word, prepared->root);
+    return Repeated::kDone;
   }
   const transport::Fingerprint fingerprint =
-      history_.begin(bound->word, bound->root, bound->count, *bound->plan, bound->planned_word);
-  const std::size_t done = executor_.run_short(bound->operation, fingerprint, bound->steps);
-  if (done == bound->steps.size()) [[likely]]
+      history_.begin(prepared->word, prepared->root, prepared->count, *prepared->plan, prepared->planned_word);
+  const std::size_t done = executor_.run_short(prepared->operation, fingerprint, prepared->fast_steps);
+  if (done == prepared->fast_done) [[likely]]
     return Repeated::kDone;
-  bound->operation.fingerprint = fingerprint;
-  begun_ = {bound, done};
+  prepared->operation.fingerprint = fingerprint;
+  begun_ = {prepared, done};
   return Repeated::kBegun;
 }
 

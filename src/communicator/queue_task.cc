@@ -218,9 +218,7 @@ Progress QueueTask::go_on_making() {
 void QueueTask::start_made() {
   start(guarded_result([&]() -> Result<const executor::Operation*> {
           BoundOperations& bound = operations_.bound();
-          if (!moving_.empty()) return bound.bind(moving_);
-          const executor::Operation* const again = bound.bind_again(*call_, fingerprint_);
-          return again != nullptr ? again : bound.bind(*call_, fingerprint_);
+          return moving_.empty() ? bound.bind(*call_, fingerprint_) : bound.bind(moving_);
         }),
         number_);
 }

@@ -48,9 +48,9 @@ void Transfers::Side::resize(std::size_t chunks) {
   fingerprints.resize(chunks);
 }
 
-bool Transfers::Bound::is_of(std::span<const Transfer> transfers) const {
-  return operation.plan != nullptr && std::equal(transfers.begin(), transfers.end(), key.begin(), key.end(),
-                                                 [](const Transfer& t, std::uint32_t k) { return key_of(t) == k; });
+bool Transfers::Group::is_of(std::span<const Transfer> transfers) const {
+  return std::equal(transfers.begin(), transfers.end(), key.begin(), key.end(),
+                    [](const Transfer& t, std::uint32_t k) { return key_of(t) == k; });
 }
 
 Transfers::Transfers(int rank, int ranks) : rank_(rank), ranks_(ranks) {
@@ -98,48 +98,49 @@ schedule::Schedule Transfers::write(std::span<const Transfer> transfers) const {
   return schedule;
 }
 
-Result<const executor::Plan*> Transfers::plan_for(const Key& key, std::span<const Transfer> transfers, Plans& plans) {
-  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
-  // Who has so many groups hardly repeats one of them: none is worth keeping for longer.
-  if (plans_.size() == kMostPlans) {
-    for (Bound& bound : bound_) bound.operation.plan = nullptr;
-    plans_.clear();
+Result<Transfers::Group*> Transfers::group_of(std::span<const Transfer> transfers, Plans& plans) {
+  const auto found = std::find_if(groups_.begin(), groups_.end(), [&](const auto& g) { return g->is_of(transfers); });
+  if (found != groups_.end()) return found->get();
+  auto group = prepare(transfers, plans);
+  if (!group.is_ok()) return group.status();
+  // A program with so many groups hardly repeats one of them: none is worth keeping for longer.
+  if (groups_.size() == kMostGroups) {
+    last_ = {};
+    groups_.clear();
   }
-  auto made = plans.plan_transfers(write(transfers));
-  if (!made.is_ok()) return made.status();
-  const auto& lanes = (*made)->lanes;
-  const bool many = std::any_of(lanes.begin(), lanes.end(), [](const executor::Lane& lane) {
-    return lane.link != nullptr && lane.steps.size() > kMostInOrder;
-  });
-  if (many) (*made)->in_order_bytes = (*made)->no_zcopy_bytes = (*made)->small_bytes = 0;
-  return plans_.emplace(key, std::move(*made)).first->second.get();
+  return groups_.emplace_back(std::move(*group)).get();
 }
 
 // Room for the chunks, and all that does not depend on their memory.
-Status Transfers::prepare(Bound* bound, std::span<const Transfer> transfers, Plans& plans) {
-  bound->operation = {};
-  bound->key.clear();
+Result<std::unique_ptr<Transfers::Group>> Transfers::prepare(std::span<const Transfer> transfers, Plans& plans) const {
+  auto group = std::make_unique<Group>();
   std::array<std::size_t, 2> chunks{};
   for (const Transfer& t : transfers) {
-    bound->key.push_back(key_of(t));
+    group->key.push_back(key_of(t));
     ++chunks[side_of(t)];
   }
-  for (std::size_t i = 0; i < chunks.size(); ++i) bound->sides[i].resize(chunks[i]);
+  for (std::size_t i = 0; i < chunks.size(); ++i) group->sides[i].resize(chunks[i]);
   for (const Buffer buffer : {Buffer::kInput, Buffer::kOutput}) {
     const auto b = static_cast<std::size_t>(buffer);
-    bound->table.places[b] = bound->sides[b].places.data();
-    bound->table.sources[b] = bound->sides[b].sources.data();
-    bound->table.fingerprints[b] = bound->sides[b].fingerprints.data();
+    group->table.places[b] = group->sides[b].places.data();
+    group->table.sources[b] = group->sides[b].sources.data();
+    group->table.fingerprints[b] = group->sides[b].fingerprints.data();
   }
-  bound->operation.table = &bound->table;
-  auto plan = plan_for(bound->key, transfers, plans);
-  if (!plan.is_ok()) return plan.status();
-  bound->operation.plan = *plan;
-  return {};
+  group->operation.table = &group->table;
+  auto made = plans.plan_transfers(write(transfers));
+  if (!made.is_ok()) return made.status();
+  group->plan = std::move(*made);
+  group->operation.plan = group->plan.get();
+  const auto& lanes = group->plan->lanes;
+  const bool many = std::any_of(lanes.begin(), lanes.end(), [](const executor::Lane& lane) {
+    return lane.link != nullptr && lane.steps.size() > kMostInOrder;
+  });
+  if (many) group->plan->in_order_bytes = group->plan->no_zcopy_bytes = group->plan->small_bytes = 0;
+  return group;
 }
 
 // Buffers lie anywhere: they are addressed from 0.
-void Transfers::fill(Bound* bound, std::span<const Transfer> transfers) {
+void Transfers::fill(Group* group, std::span<const Transfer> transfers) {
   std::array<std::size_t, 2> chunks{};
   std::array<std::uint64_t, 2> regions{};
   std::size_t largest = 0;
@@ -147,7 +148,7 @@ void Transfers::fill(Bound* bound, std::span<const Transfer> transfers) {
   for (const Transfer& t : transfers) {
     const std::size_t s = side_of(t);
     const std::size_t chunk = chunks[s]++;
-    Side& side = bound->sides[s];
+    Side& side = group->sides[s];
     const std::size_t bytes = bytes_of(t);
     const auto address = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(t.buffer));
     side.places[chunk] = {address, bytes};
@@ -158,11 +159,11 @@ void Transfers::fill(Bound* bound, std::span<const Transfer> transfers) {
     largest = std::max(largest, bytes);
     all += bytes;
   }
-  executor::Operation& operation = bound->operation;
+  executor::Operation& operation = group->operation;
   for (std::size_t s = 0; s < regions.size(); ++s) operation.buffers[s].region = regions[s];
   operation.bytes = all;
   operation.reading = reading_of(largest);
-  bound->table.largest = largest;
+  group->table.largest = largest;
 }
 
 // All that one transfer has of its own; the rest of the operation is as it was made.
@@ -187,12 +188,14 @@ Result<const executor::Operation*> Transfers::bind(std::span<const Transfer> tra
     plan = std::move(*made);
     return bind_alone(&direction, *plan, only);
   }
-  Bound& bound = bound_[side_of(transfers.front())];
-  if (!bound.is_of(transfers)) [[unlikely]] {
-    if (Status s = prepare(&bound, transfers, plans); !s.is_ok()) return s;
+  Group*& last = last_[side_of(transfers.front())];
+  if (last == nullptr || !last->is_of(transfers)) [[unlikely]] {
+    auto group = group_of(transfers, plans);
+    if (!group.is_ok()) return group.status();
+    last = *group;
   }
-  fill(&bound, transfers);
-  return &bound.operation;
+  fill(last, transfers);
+  return &last->operation;
 }
 
 }  // namespace tutti::internal

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -53,7 +52,7 @@ class Transfers {
  private:
   // Transfers, but for what their memory is.
   using Key = std::vector<std::uint32_t>;
-  static constexpr std::size_t kMostPlans = 64;
+  static constexpr std::size_t kMostGroups = 64;
   // Chunks of one direction.
   struct Side {
     std::vector<schedule::ByteRange> places;
@@ -61,12 +60,13 @@ class Transfers {
     std::vector<transport::Fingerprint> fingerprints;
     void resize(std::size_t chunks);
   };
-  // Bound for transfers of one key. Programs repeat themselves: then only what each transfer has of its own is new.
-  struct Bound {
+  // Several transfers, prepared. Of others with that key only what each has of its own is new.
+  struct Group {
     Key key;
+    std::unique_ptr<executor::Plan> plan;
     std::array<Side, 2> sides;  // of sends, which read; of receives
     executor::ChunkTable table;
-    executor::Operation operation;  // of `table`; its plan is null while nothing is bound
+    executor::Operation operation;  // of `table`
     [[nodiscard]] bool is_of(std::span<const Transfer> transfers) const;
   };
   // What is sent, or what is received. One transfer alone needs no table: it is a vector of one block, which one step
@@ -77,7 +77,7 @@ class Transfers {
     executor::Operation operation;                       // the last one alone
   };
 
-  // In directions_ and Bound::sides, and the schedule's buffer.
+  // In directions_, last_ and Group::sides, and the schedule's buffer.
   static constexpr std::size_t side_of(const Transfer& t) {
     return static_cast<std::size_t>(t.sends ? schedule::Buffer::kInput : schedule::Buffer::kOutput);
   }
@@ -85,16 +85,17 @@ class Transfers {
   static const executor::Operation* bind_alone(Direction* direction, const executor::Plan& plan,
                                                const Transfer& transfer);
 
-  Result<const executor::Plan*> plan_for(const Key& key, std::span<const Transfer> transfers, Plans& plans);
+  Result<Group*> group_of(std::span<const Transfer> transfers, Plans& plans);
   [[nodiscard]] schedule::Schedule write(std::span<const Transfer> transfers) const;
-  Status prepare(Bound* bound, std::span<const Transfer> transfers, Plans& plans);
-  void fill(Bound* bound, std::span<const Transfer> transfers);
+  Result<std::unique_ptr<Group>> prepare(std::span<const Transfer> transfers, Plans& plans) const;
+  void fill(Group* group, std::span<const Transfer> transfers);
 
   const int rank_;
   const int ranks_;
   std::array<Direction, 2> directions_;  // by side
-  std::map<Key, std::unique_ptr<executor::Plan>> plans_;
-  std::array<Bound, 2> bound_;  // by whether the first one receives: who sends and receives in turn has both
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::array<Group*, 2> last_{};  // by whether the first transfer receives: a rank that sends and receives
+                                  // alternately finds both at once
 };
 
 }  // namespace tutti::internal

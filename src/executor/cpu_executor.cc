@@ -9,11 +9,48 @@ namespace tutti::internal::executor {
 using schedule::Step;
 using schedule::StepKind;
 
+namespace {
+
+template <class AnyLayout>
+void locate_all(const Operation& op, const AnyLayout& layout, LocatedSteps* located) {
+  located->steps.clear();
+  located->all_short = op.table == nullptr && op.user == nullptr;
+  for (const InOrderStep& s : op.plan->in_order) {
+    const auto [at, bytes] = locate(layout, s.step);
+    if (bytes == 0) continue;
+    const bool combines = s.step.kind == StepKind::kRecvReduce;
+    located->steps.push_back(
+        {.send = s.send,
+         .recv = s.recv,
+         .source = s.send != nullptr || combines ? &source_of(op, s.step.source, s.step.source_chunk) : nullptr,
+         .target = s.recv != nullptr ? &source_of(op, s.step.target, s.step.target_chunk) : nullptr,
+         .at = at,
+         .bytes = bytes,
+         .elements = op.kernels != nullptr ? op.elements(bytes) : 0,
+         .combines = combines,
+         .divides = combines && s.step.final && op.divisor > 1,
+         .step = &s});
+    const bool has_lines = s.link == nullptr || (s.send != nullptr ? s.send->has_lines() : s.recv->has_lines());
+    if (bytes > transport::kShortMessageBytes || !has_lines) located->all_short = false;
+  }
+}
+
+void locate_all(const Operation& op, LocatedSteps* located) {
+  if (op.table != nullptr) {
+    locate_all(op, schedule::TableLayout(op.table->places), located);
+  } else {
+    locate_all(op, schedule::Layout(op.plan->schedule.shape, op.block_elements, op.element_bytes), located);
+  }
+}
+
+}  // namespace
+
 Status CpuExecutor::run(const Operation& op, std::uint32_t number, std::size_t done) {
   Status status;
+  waits_ = true;
   // What lacks memory throws, and must not leave the buffers with the peers, nor them waiting for this rank.
   try {
-    status = begin<Waits::kYes>(op, number, done);
+    status = begin(op, number, done);
     if (by_lanes_ && status.is_ok()) [[unlikely]]
       status = lanes_.run();
   } catch (...) {
@@ -24,18 +61,9 @@ Status CpuExecutor::run(const Operation& op, std::uint32_t number, std::size_t d
   return status;
 }
 
-template <CpuExecutor::Waits waits>
-inline Status CpuExecutor::begin(const Operation& op, std::uint32_t number, std::size_t done) {
-  by_lanes_ = false;
-  if (op.bytes <= op.plan->small_bytes) [[likely]] {
-    waiter_.begin(*this, op.bytes, number);
-    return run_in_order<waits>(op, done);
-  }
-  return begin_large<waits>(op, number);
-}
-
 Result<Progress> CpuExecutor::start(const Operation& op, std::uint32_t number) {
-  Status status = begin<Waits::kNo>(op, number);
+  waits_ = false;
+  Status status = begin(op, number, 0);
   if (!status.is_ok()) return status;
   return by_lanes_ ? Progress::kMoved : Progress::kDone;
 }
@@ -46,29 +74,38 @@ Result<Progress> CpuExecutor::advance(std::int64_t now_ns) {
   return progress;
 }
 
+inline Status CpuExecutor::begin(const Operation& op, std::uint32_t number, std::size_t done) {
+  by_lanes_ = false;
+  if (op.bytes <= op.plan->small_bytes) [[likely]] {
+    waiter_.begin(*this, op.bytes, number);
+    return run_in_order(op, op.located, done);
+  }
+  if (begin_large(op, number)) return run_in_order(op, nullptr, 0);
+  by_lanes_ = true;
+  lanes_.begin(op);
+  return {};
+}
+
 // -- In order.
 //
 // A rank that waits at one step cannot do the others, and no transport promises to hold a message that the peer does
 // not take: so a rank that has waited for long goes on by lanes, from where it stands. When nothing at all moves, all
 // ranks therefore run by lanes, which needs no room anywhere.
 
-template <CpuExecutor::Waits waits>
-inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, const StepOffsets& at, std::size_t bytes,
-                                    std::size_t* sent) {
+inline Status CpuExecutor::send_all(const Operation& op, const LocatedStep& s, std::size_t* sent) {
   transport::SendLane& lane = *s.send;
-  const transport::Source& source = source_of(op, s.step.source, s.step.source_chunk);
-  const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
-  if (bytes <= transport::kShortMessageBytes && lane.push_short(fingerprint, source.base + at.source, bytes))
+  const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step->step);
+  if (s.bytes <= transport::kShortMessageBytes && lane.push_short(fingerprint, s.source->base + s.at.source, s.bytes))
       [[likely]] {
-    *sent = bytes;
+    *sent = s.bytes;
     return {};
   }
-  std::size_t done = lane.push(fingerprint, source, at.source, bytes);
-  while (waits == Waits::kYes && done < bytes && !waiter_.stalled()) {
+  std::size_t done = lane.push(fingerprint, *s.source, s.at.source, s.bytes);
+  while (waits_ && done < s.bytes && !waiter_.stalled()) {
     at_ = &s;
     if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
       return status;
-    const std::size_t n = lane.push(fingerprint, source, at.source + done, bytes - done);
+    const std::size_t n = lane.push(fingerprint, *s.source, s.at.source + done, s.bytes - done);
     if (n > 0) waiter_.progress();
     done += n;
   }
@@ -76,28 +113,27 @@ inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, c
   return {};
 }
 
-template <CpuExecutor::Waits waits>
-inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, const StepOffsets& at,
-                                       std::size_t bytes, std::size_t* received) {
+inline Status CpuExecutor::receive_all(const Operation& op, const LocatedStep& s, std::size_t* received) {
   transport::RecvLane& lane = *s.recv;
-  const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
-  if (bytes <= transport::kShortMessageBytes && lane.has_lines() &&
-      receive_short(*s.recv, fingerprint, bytes, waits == Waits::kNo ? 1 : waiter_.hot_looks(),
-                    [&](const std::byte* data) { store(op, s.step, at, data, bytes, false); })) [[likely]] {
+  const Step& step = s.step->step;
+  const transport::Fingerprint& fingerprint = fingerprint_of(op, step);
+  if (s.bytes <= transport::kShortMessageBytes && lane.has_lines() &&
+      receive_short(lane, fingerprint, s.bytes, waits_ ? waiter_.hot_looks() : 1,
+                    [&](const std::byte* data) { store(op, step, s.at, data, s.bytes, false); })) [[likely]] {
     waiter_.progress();
-    *received = bytes;
+    *received = s.bytes;
     return {};
   }
   std::size_t done = 0;
   do {
-    const transport::RecvLane::View view = lane.peek(bytes - done);
+    const transport::RecvLane::View view = lane.peek(s.bytes - done);
     // Whole elements only; a stream transport may have cut one in two, and the rest follows.
-    const std::size_t n = op.whole(std::min(view.size, bytes - done));
+    const std::size_t n = op.whole(std::min(view.size, s.bytes - done));
     if (n == 0) {
       // Less than an element of this call may be all that another call sends.
       if (view.size > 0 && view.fingerprint != fingerprint) [[unlikely]]
-        return mismatch(op, s.step, view.fingerprint);
-      if (waits == Waits::kNo || waiter_.waits_long()) [[unlikely]]
+        return mismatch(op, step, view.fingerprint);
+      if (!waits_ || waiter_.waits_long()) [[unlikely]]
         break;
       at_ = &s;
       if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
@@ -105,81 +141,56 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
       continue;
     }
     if (view.fingerprint != fingerprint) [[unlikely]] {
-      return mismatch(op, s.step, view.fingerprint);
+      return mismatch(op, step, view.fingerprint);
     }
-    store(op, s.step, at.after(done), view.data, n, false);
+    store(op, step, s.at.after(done), view.data, n, false);
     if (!lane.consume(n)) [[unlikely]]
       continue;
     waiter_.progress();
     done += n;
-  } while (done < bytes);
+  } while (done < s.bytes);
   *received = done;
   return {};
 }
 
-template <CpuExecutor::Waits waits>
-Status CpuExecutor::run_in_order(const Operation& op, std::size_t done) {
-  if (op.table != nullptr) [[unlikely]]
-    return run_table_in_order<waits>(op);
-  return run_in_order<waits>(op, schedule::Layout(op.plan->schedule.shape, op.block_elements, op.element_bytes), done);
-}
-
-// Apart: ranks that take turns fetch the code of short operations anew each time.
-template <CpuExecutor::Waits waits>
-[[gnu::noinline]] Status CpuExecutor::run_table_in_order(const Operation& op) {
-  return run_in_order<waits>(op, schedule::TableLayout(op.table->places), 0);
-}
-
-template <CpuExecutor::Waits waits, class AnyLayout>
-inline Status CpuExecutor::run_in_order(const Operation& op, const AnyLayout& layout, std::size_t done) {
-  for (const InOrderStep& s : std::span(op.plan->in_order).subspan(done)) {
-    const auto [at, size] = locate(layout, s.step);
-    if (size == 0) continue;
-    if (s.link == nullptr) {
-      run_local(op, s.step, at, size, false);
+Status CpuExecutor::run_in_order(const Operation& op, const LocatedSteps* located, std::size_t done) {
+  if (located == nullptr) {
+    locate_all(op, &located_);
+    located = &located_;
+  }
+  for (const LocatedStep& s : std::span(located->steps).subspan(done)) {
+    if (s.step->link == nullptr) {
+      run_local(op, s.step->step, s.at, s.bytes, false);
       continue;
     }
     std::size_t moved = 0;
-    Status status =
-        s.send != nullptr ? send_all<waits>(op, s, at, size, &moved) : receive_all<waits>(op, s, at, size, &moved);
+    Status status = s.send != nullptr ? send_all(op, s, &moved) : receive_all(op, s, &moved);
     if (!status.is_ok()) [[unlikely]]
       return status;
-    if (moved < size) [[unlikely]] {
+    if (moved < s.bytes) [[unlikely]] {
       by_lanes_ = true;
-      lanes_.take_over(op, s.index, moved);
+      lanes_.take_over(op, s.step->index, moved);
       return {};
     }
   }
   return {};
 }
 
-void CpuExecutor::short_steps(const Operation& op, std::vector<ShortStep>* steps) {
-  steps->clear();
-  if (op.table != nullptr || op.user != nullptr || op.bytes > op.plan->small_bytes) return;
-  const schedule::Layout layout(op.plan->schedule.shape, op.block_elements, op.element_bytes);
-  for (const InOrderStep& s : op.plan->in_order) {
-    const auto [at, bytes] = locate(layout, s.step);
-    const bool has_lines = s.link == nullptr || (s.send != nullptr ? s.send->has_lines() : s.recv->has_lines());
-    if (bytes == 0 || bytes > transport::kShortMessageBytes || !has_lines) return steps->clear();
-    const schedule::Step& step = s.step;
-    const bool combines = step.kind == StepKind::kRecvReduce;
-    steps->push_back({s.send, s.recv, &op.buffers[static_cast<int>(step.source)].base,
-                      &op.buffers[static_cast<int>(step.target)].base, at, bytes,
-                      op.combines() ? op.elements(bytes) : 0, combines, combines && step.final && op.divisor > 1,
-                      &step});
-  }
+void CpuExecutor::locate(const Operation& op, LocatedSteps* located) {
+  located->steps.clear();
+  located->all_short = false;
+  if (op.bytes <= op.plan->small_bytes) locate_all(op, located);
 }
 
 std::size_t CpuExecutor::run_short_in_default_mode(const Operation& op, const transport::Fingerprint& fingerprint,
-                                                   std::span<const ShortStep> steps) {
+                                                   std::span<const LocatedStep> steps) {
   const InFloatMode mode;
   return run_short(op, fingerprint, steps);
 }
 
-// -- Which way, and both ways.
+// -- Which way.
 
-template <CpuExecutor::Waits waits>
-Status CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
+bool CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
   const Plan& plan = *op.plan;
   // An upper bound of any step's bytes: a chunk exceeds an equal share by less than two cut units, each a line if
   // elements are no longer, and never longer than the longest element.
@@ -208,10 +219,7 @@ Status CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
       if (step_bytes >= link->recv().traits().zcopy_any_bytes) in_order = false;
     }
   }
-  if (in_order) return run_in_order<waits>(op);
-  by_lanes_ = true;
-  lanes_.begin(op);
-  return {};
+  return in_order;
 }
 
 // After an error the caller may free what peers are still reading and writing: run() must not return before they have
@@ -234,7 +242,9 @@ void CpuExecutor::reclaim(const Operation& op) {
 
 void CpuExecutor::list(std::vector<Waiting::For>* lanes) const {
   if (by_lanes_) return lanes_.list(lanes);
-  if (at_ != nullptr) lanes->push_back({at_->link, at_->step.peer, at_->send != nullptr, at_->recv != nullptr});
+  if (at_ == nullptr) return;
+  const InOrderStep& step = *at_->step;
+  lanes->push_back({step.link, step.step.peer, at_->send != nullptr, at_->recv != nullptr});
 }
 
 }  // namespace tutti::internal::executor

@@ -30,19 +30,18 @@ class CpuExecutor final : private Waiting {
   }
   // Returns when this rank's part is complete and its buffers are free. After an error the links hold
   // half-finished streams: the communicator is failed. number: of the collectives that this rank has begun,
-  // modulo 2^32, by which a peer that leaves is known to be missed. done: the steps of the in-order program that
-  // run_short() has done already.
+  // modulo 2^32, by which a peer that leaves is known to be missed. done: how many of the located steps run_short() has
+  // done already.
   Status run(const Operation& operation, std::uint32_t number, std::size_t done = 0);
 
-  // *steps: the operation's in-order program, if all its messages are short ones of lanes that have lines; else
-  // nothing. The operation stays where it is for as long as they are used; its buffers may change.
-  static void short_steps(const Operation& operation, std::vector<ShortStep>* steps);
-  // Runs it as far as there is room for its messages, and those of peers come while a peer is awaited that runs:
-  // without a call but for what combines, without a look at anything else. `fingerprint` in place of the operation's.
-  // Returns the number of steps done; if those are not all, run() goes on with the first of the others. REQUIRES:
-  // kernels combine, if anything does.
+  // The steps of an operation that runs in schedule order whatever its buffers; else none. The operation stays where it
+  // is for as long as they are used; its buffers may change.
+  static void locate(const Operation& operation, LocatedSteps* located);
+  // The fast path. Runs the steps as far as there is room for their messages, and as those of peers arrive within the
+  // looks that a running peer needs: without a call except of kernels. `fingerprint` replaces the operation's. Returns
+  // the number of steps done; if some are left, run() continues with the first of them. REQUIRES: all_short.
   [[gnu::always_inline]] std::size_t run_short(const Operation& op, const transport::Fingerprint& fingerprint,
-                                               std::span<const ShortStep> steps);
+                                               std::span<const LocatedStep> steps);
 
   // The same without waiting: the operation, which outlives its run, has begun, and kDone says that it is complete.
   // After an error of either of the two the operation is over, but for reclaim(), which comes before its buffers go
@@ -58,34 +57,24 @@ class CpuExecutor final : private Waiting {
 
  private:
   void list(std::vector<Waiting::For>* lanes) const override;
-  // Whether an operation that cannot move waits, or leaves that to who drives it.
-  enum class Waits : bool { kNo, kYes };
-  template <Waits waits>
-  [[gnu::always_inline]] Status begin(const Operation& op, std::uint32_t number, std::size_t done = 0);
-  template <Waits waits>
-  Status begin_large(const Operation& op, std::uint32_t number);
+  Status begin(const Operation& op, std::uint32_t number, std::size_t done);
+  // Whether an operation of more than Plan::small_bytes runs in schedule order. Prepares the links for it.
+  bool begin_large(const Operation& op, std::uint32_t number);
 
   // -- in order (cpu_executor.cc). What is under way afterwards goes on by lanes.
-  template <Waits waits>
-  Status run_in_order(const Operation& op, std::size_t done = 0);
-  template <Waits waits>
-  Status run_table_in_order(const Operation& op);
-  template <Waits waits, class AnyLayout>
-  [[gnu::always_inline]] Status run_in_order(const Operation& op, const AnyLayout& layout, std::size_t done);
-  // Both end, without an error, after less than all of the step's bytes if they have to wait for long, or at all.
-  template <Waits waits>
-  [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, const StepOffsets& at,
-                                         std::size_t bytes, std::size_t* sent);
+  // From step `done` on. located: null if they are still to be found.
+  Status run_in_order(const Operation& op, const LocatedSteps* located, std::size_t done);
+  // Both end, without an error, after less than all of the step's bytes if they would have to wait for long, or at all
+  // if the driver waits.
+  [[gnu::always_inline]] Status send_all(const Operation& op, const LocatedStep& s, std::size_t* sent);
+  [[gnu::always_inline]] Status receive_all(const Operation& op, const LocatedStep& s, std::size_t* received);
   std::size_t run_short_in_default_mode(const Operation& op, const transport::Fingerprint& fingerprint,
-                                        std::span<const ShortStep> steps);
+                                        std::span<const LocatedStep> steps);
   // What comes within so many looks, as a short message, without a call. False if it does not, or is anything else.
   // store(data): puts it where it belongs.
   template <class Store>
   [[gnu::always_inline]] static bool receive_short(transport::RecvLane& lane, const transport::Fingerprint& fingerprint,
                                                    std::size_t bytes, std::uint32_t looks, Store store);
-  template <Waits waits>
-  [[gnu::always_inline]] Status receive_all(const Operation& op, const InOrderStep& s, const StepOffsets& at,
-                                            std::size_t bytes, std::size_t* received);
 
   Status mismatch(const Operation& op, const schedule::Step& step, const transport::Fingerprint& theirs) {
     return mismatch_at(op, step, theirs, &unexplained_);
@@ -93,7 +82,9 @@ class CpuExecutor final : private Waiting {
 
   Waiter& waiter_;
   LaneRunner lanes_;
-  const InOrderStep* at_ = nullptr;  // run_in_order(): the step that waits; null when running by lanes
+  LocatedSteps located_;             // of an operation that does not bring its own
+  const LocatedStep* at_ = nullptr;  // run_in_order(): the step that waits; null when running by lanes
+  bool waits_ = false;               // if nothing moves; else that is left to the driver of several operations
   bool by_lanes_ = false;            // what is under way runs so
   bool unexplained_ = false;
 };
@@ -113,29 +104,29 @@ inline bool CpuExecutor::receive_short(transport::RecvLane& lane, const transpor
 }
 
 inline std::size_t CpuExecutor::run_short(const Operation& op, const transport::Fingerprint& fingerprint,
-                                          std::span<const ShortStep> steps) {
+                                          std::span<const LocatedStep> steps) {
   std::size_t done = 0;
-  for (const ShortStep& s : steps) {
+  for (const LocatedStep& s : steps) {
     if (s.send != nullptr) {
-      if (!s.send->push_short(fingerprint, *s.source + s.at.source, s.bytes)) [[unlikely]]
+      if (!s.send->push_short(fingerprint, s.source->base + s.at.source, s.bytes)) [[unlikely]]
         return done;
     } else if (s.recv != nullptr) {
       // Here, where the peers' messages are on their way, and not behind the wait for one: there it would take 5 ns.
       if (s.combines && !FloatMode::current().is_default()) [[unlikely]]
         return done + run_short_in_default_mode(op, fingerprint, steps.subspan(done));
       const auto store = [&](const std::byte* data) {
-        std::byte* const target = const_cast<std::byte*>(*s.target) + s.at.target;
+        std::byte* const target = const_cast<std::byte*>(s.target->base) + s.at.target;
         if (!s.combines) {
           transport::copy_short(target, data, s.bytes);
           return;
         }
-        op.kernels->combine_in_default_mode(target, *s.source + s.at.source, data, s.elements);
+        op.kernels->combine_in_default_mode(target, s.source->base + s.at.source, data, s.elements);
         if (s.divides) op.kernels->finish(target, s.elements, op.divisor);
       };
       if (!receive_short(*s.recv, fingerprint, s.bytes, waiter_.hot_looks(), store)) [[unlikely]]
         return done;
     } else {
-      run_local(op, *s.step, s.at, s.bytes, false);
+      run_local(op, s.step->step, s.at, s.bytes, false);
     }
     ++done;
   }

@@ -161,31 +161,31 @@ bool LaneRunner::move_lanes(std::size_t most) {
   return moved;
 }
 
-Status LaneRunner::run() {
-  for (;;) {
-    const bool moved = move_lanes(SIZE_MAX);
-    if (!status_.is_ok()) [[unlikely]]
-      return status_;
-    if (moved) {
-      waiter_.progress();
-    } else if (finished()) {
-      return {};
-    } else if (Status s = waiter_.idle(); !s.is_ok()) {
-      return s;
-    }
-  }
-}
-
-Result<Progress> LaneRunner::advance(std::int64_t now_ns) {
-  const bool moved = move_lanes(tuning_.turn_bytes);
-  if (!status_.is_ok()) return status_;
+Result<Progress> LaneRunner::look(std::size_t most) {
+  const bool moved = move_lanes(most);
+  if (!status_.is_ok()) [[unlikely]]
+    return status_;
   if (moved) {
     waiter_.progress();
     return Progress::kMoved;
   }
-  if (finished()) return Progress::kDone;
-  if (Status s = waiter_.look(now_ns); !s.is_ok()) return s;
-  return Progress::kIdle;
+  return finished() ? Progress::kDone : Progress::kIdle;
+}
+
+Status LaneRunner::run() {
+  for (;;) {
+    auto progress = look(SIZE_MAX);
+    if (!progress.is_ok() || *progress == Progress::kDone) return progress.status();
+    if (*progress == Progress::kMoved) continue;
+    if (Status s = waiter_.idle(); !s.is_ok()) return s;
+  }
+}
+
+Result<Progress> LaneRunner::advance(std::int64_t now_ns) {
+  auto progress = look(tuning_.turn_bytes);
+  if (!progress.is_ok() || *progress != Progress::kIdle) return progress;
+  Status status = waiter_.look(now_ns);
+  return status.is_ok() ? progress : Result<Progress>(std::move(status));
 }
 
 void LaneRunner::list(std::vector<Waiting::For>* lanes) const {

@@ -91,7 +91,9 @@ class LaneRunner {
 
   // In how many slices every rank runs the operation.
   [[nodiscard]] static std::uint32_t count_slices(const Operation& op);
-  // One look at the lanes, until so many bytes have been moved. Whether anything has moved; an error in status_.
+  // One look at the lanes, until so many bytes have been moved. kIdle: the caller waits for peers.
+  Result<Progress> look(std::size_t most);
+  // Whether anything has moved; an error in status_.
   bool move_lanes(std::size_t most);
   bool open_slice(std::uint32_t slice);
   void open_states(std::uint32_t slice);

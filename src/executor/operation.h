@@ -12,6 +12,7 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <vector>
 
 #include "executor/fingerprint.h"
 #include "executor/plan.h"
@@ -34,6 +35,8 @@ struct ChunkTable {
                             // step, all ranks know all chunks
 };
 
+struct LocatedSteps;
+
 struct Operation {
   alignas(32) transport::Fingerprint fingerprint;  // in one cache line: it is copied into every message
   const Plan* plan = nullptr;
@@ -48,6 +51,8 @@ struct Operation {
   const reduction::UserOperator* user = nullptr;  // what combines instead of kernels
   int datatype = 0;                               // as `user` is told
   bool odd_elements = false;                      // element_bytes is no power of two; only where `user` combines
+  const LocatedSteps* located = nullptr;          // CpuExecutor::locate() of this very object; null: the executor
+                                                  // locates them each time
 
   [[nodiscard]] bool in_place() const {
     if (table != nullptr && (table->sources[0] != nullptr || table->sources[1] != nullptr)) return false;
@@ -77,19 +82,26 @@ struct StepOffsets {
   [[nodiscard]] StepOffsets after(std::size_t bytes) const { return {source + bytes, target + bytes}; }
 };
 
-// A step of the in-order program of one operation, whose message is a short one (transport/lines.h): what there is to
-// find out of it for its sizes, and whose buffers are those of the operation at the moment.
-struct ShortStep {
-  transport::SendLane* send = nullptr;  // if it sends
-  transport::RecvLane* recv = nullptr;  // if it receives; local steps do neither
-  const std::byte* const* source = nullptr;
-  const std::byte* const* target = nullptr;
+// A step of the in-order program and where its bytes lie in the operation's buffers, which may be others by the time
+// that it runs.
+struct LocatedStep {
+  transport::SendLane* send = nullptr;        // if it sends
+  transport::RecvLane* recv = nullptr;        // if it receives; local steps do neither
+  const transport::Source* source = nullptr;  // if it sends or combines
+  const transport::Source* target = nullptr;  // if it receives
   StepOffsets at;
-  std::size_t bytes = 0;
-  std::size_t elements = 0;  // of a combination
+  std::size_t bytes = 0;     // not 0
+  std::size_t elements = 0;  // of a combination by kernels
   bool combines = false;     // what it receives with the source
   bool divides = false;      // after that
-  const schedule::Step* step = nullptr;
+  const InOrderStep* step = nullptr;
+};
+
+// The in-order program of one operation, steps without bytes left out.
+struct LocatedSteps {
+  std::vector<LocatedStep> steps;
+  // Whether all messages are short ones of lanes that have lines (transport/lines.h), and kernels combine.
+  bool all_short = false;
 };
 
 }  // namespace tutti::internal::executor

@@ -1,5 +1,6 @@
-// Programs repeat few small calls, with other buffers and values and in any order: what a communicator keeps of earlier
-// calls changes no result, and a call that repeats one takes no memory.
+// Programs repeat few calls, with other buffers and values and in any order: a prepared call has the results of a new
+// one, and takes no memory.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -33,7 +34,8 @@ thread_local std::uint64_t allocations = 0;
 namespace tutti::internal::test {
 namespace {
 
-constexpr std::uint32_t kMostCount = 40;  // more than there are places for calls that differ in this alone
+constexpr std::uint32_t kMostCount = 40;  // more than there are slots for calls that differ in this alone
+constexpr std::uint32_t kMostLongCount = 3000;
 
 // The same on all ranks.
 Spec draw(std::mt19937& random, int ranks) {
@@ -42,7 +44,8 @@ Spec draw(std::mt19937& random, int ranks) {
   spec.type = random() % 2 == 0 ? DataType::kInt32 : DataType::kFloat64;
   spec.op = random() % 2 == 0 ? ReduceOp::kSum : ReduceOp::kMax;
   spec.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
-  spec.count = random() % 8 == 0 ? 0 : 1 + random() % kMostCount;
+  const bool is_long = random() % 4 == 0 && ranks <= 4;
+  spec.count = random() % 8 == 0 ? 0 : 1 + random() % (is_long ? kMostLongCount : kMostCount);
   spec.in_place = random() % 3 == 0;
   return spec;
 }
@@ -108,6 +111,55 @@ Outcome repeat_without_memory(tuttiComm_t comm, int rank, int ranks) {
   return {};
 }
 
+// One call of a size at which peers read registered memory: from memory that stays registered, from ordinary memory,
+// and from memory that is registered anew each time, mostly at the address of what was freed before.
+Outcome repeat_in_other_memory(tuttiComm_t comm, int rank, int ranks) {
+  constexpr std::size_t kCount = 100000;
+  constexpr std::size_t kBytes = kCount * sizeof(float);
+  const auto allocate = [] {
+    void* memory = nullptr;
+    return tuttiMemAlloc(&memory, kBytes) == tuttiSuccess ? static_cast<float*>(memory) : nullptr;
+  };
+  float* const kept = allocate();
+  std::vector<float> ordinary(kCount);
+  std::string wrong;
+  for (int time = 0; time < 30 && wrong.empty(); ++time) {
+    float* const fresh = time % 3 == 2 ? allocate() : nullptr;
+    float* const values = time % 3 == 0 ? kept : time % 3 == 1 ? ordinary.data() : fresh;
+    if (values == nullptr) return {tuttiGetLastError(nullptr)};
+    std::fill_n(values, kCount, static_cast<float>(rank + time));
+    const tuttiResult_t result = tuttiAllReduce(values, values, kCount, tuttiFloat32, tuttiSum, comm, nullptr);
+    const auto sum = static_cast<float>(ranks * time + ranks * (ranks - 1) / 2);
+    const bool right = std::all_of(values, values + kCount, [&](float value) { return value == sum; });
+    if (!right) wrong = "time " + std::to_string(time) + ": a wrong sum";
+    if (result != tuttiSuccess) wrong = tuttiGetLastError(comm);
+    (void)tuttiMemFree(fresh);
+  }
+  (void)tuttiMemFree(kept);
+  return {wrong};
+}
+
+// What the check of arguments refuses it refuses also after a valid call of that kind, at any size.
+Outcome repeat_invalid(tuttiComm_t comm, int /*rank*/, int ranks) {
+  for (const std::size_t count : {4, 5000}) {
+    std::vector<float> memory(3 * count);
+    float* const send = memory.data();
+    const auto call = [&](const void* from, void* to) {
+      return tuttiAllReduce(from, to, count, tuttiFloat32, tuttiSum, comm, nullptr);
+    };
+    for (int time = 0; time < 3; ++time) {
+      if (call(send, send + count) != tuttiSuccess || call(send, send) != tuttiSuccess) {
+        return {tuttiGetLastError(comm)};
+      }
+      if (call(nullptr, send) != tuttiInvalidArgument || call(send, nullptr) != tuttiInvalidArgument ||
+          call(send, send + 1) != tuttiInvalidArgument || call(send + count - 1, send) != tuttiInvalidArgument) {
+        return {"an invalid call of " + std::to_string(count) + " is taken on " + std::to_string(ranks) + " ranks"};
+      }
+    }
+  }
+  return {};
+}
+
 // A rank calls another size after many of one: all are told, none takes what it kept for the call.
 Outcome differ_in_the_end(tuttiComm_t comm, int rank, int ranks) {
   Runner runner(comm, rank, ranks);
@@ -131,8 +183,10 @@ void check_all(RunJob run) {
     for (const int ranks : {1, 2, 3, 4, 20}) {
       INFO(transports << ", " << ranks << " ranks");
       CHECK(wrong_of(run(ranks, transports, repeat)) == "");
+      CHECK(wrong_of(run(ranks, transports, repeat_invalid)) == "");
       if (ranks > 4) continue;
       CHECK(wrong_of(run(ranks, transports, repeat_without_memory)) == "");
+      CHECK(wrong_of(run(ranks, transports, repeat_in_other_memory)) == "");
       if (ranks > 1) {
         CHECK(wrong_of(run(ranks, transports, differ_in_the_end)) == "");
       }
@@ -142,11 +196,11 @@ void check_all(RunJob run) {
 
 }  // namespace
 
-TEST_CASE("repeated small calls have the results of new ones, threads", "[threads]") {
+TEST_CASE("repeated calls have the results of new ones, threads", "[threads]") {
   check_all(run_threads);
 }
 
-TEST_CASE("repeated small calls have the results of new ones, processes", "[processes]") {
+TEST_CASE("repeated calls have the results of new ones, processes", "[processes]") {
   check_all(run_processes);
 }
 

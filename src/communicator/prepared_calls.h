@@ -1,0 +1,179 @@
+// The last calls of a communicator, prepared: bound to a plan, with the steps that run in schedule order located. A
+// call that differs from a prepared one only in its buffers and its number needs no look-up, and no other check than
+// the comparison with what the prepared one says.
+//
+// Threads: the one that runs the communicator's operations.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/collectives.h"
+#include "calls/call.h"
+#include "executor/cpu_executor.h"
+#include "executor/operation.h"
+#include "transport/transport.h"
+
+namespace tutti::internal {
+
+// A call as the program names it: `types`, its datatype and operator, in the numbers of the C API.
+struct CallName {
+  std::uint64_t types = 0;
+  std::size_t count = 0;
+  Collective collective = Collective::kBarrier;
+  int root = 0;
+  [[nodiscard]] bool is(Collective other, std::uint64_t other_types, std::size_t other_count, int other_root) const {
+    return types == other_types && count == other_count && collective == other && root == other_root;
+  }
+};
+
+class PreparedCalls {
+ public:
+  struct Prepared {
+    std::uint32_t word = 0;  // Fingerprint::call, without a plan
+    int root = 0;
+    std::size_t count = 0;
+    executor::Operation operation;
+    const executor::PlanIdentity* plan = nullptr;  // null: nothing is moved, whatever the buffers
+    executor::LocatedSteps located;
+    // What the fast path runs, and by how many it knows that all is done; nothing, and never, if it cannot.
+    std::span<const executor::LocatedStep> fast_steps;
+    std::size_t fast_done = SIZE_MAX;
+    CallName name;                   // by which it was found last
+    std::uint32_t planned_word = 0;  // Fingerprint::call, of that plan
+    // The buffers that the operation has. No call has those of an operation whose buffers are looked up each time: the
+    // program may have freed the memory, and registered other memory at the same place.
+    const void* send = this;
+    const void* recv = this;
+    bool valid = false;
+    bool has_buffers = false;
+    bool looks_up = false;
+    bool reads = false;     // there is an input on this rank
+    bool writes = false;    // an output
+    std::size_t apart = 0;  // how far apart the buffers are at least, if they are not one
+    // Where the output begins relative to the input when both are one memory; there is none if they may not be.
+    std::optional<std::ptrdiff_t> in_place;
+
+    Prepared() = default;
+    Prepared(const Prepared&) = delete;
+    Prepared& operator=(const Prepared&) = delete;
+
+    // Whether these are buffers of a valid call that needs no copy.
+    [[nodiscard]] bool suits(const void* input, const void* output) const {
+      const auto from = reinterpret_cast<std::uintptr_t>(input);
+      const auto to = reinterpret_cast<std::uintptr_t>(output);
+      const std::size_t distance = from > to ? from - to : to - from;
+      return (from != 0 || !reads) && (to != 0 || !writes) &&
+             (distance >= apart || (in_place && to - from == static_cast<std::uintptr_t>(*in_place)));
+    }
+    // REQUIRES: they suit.
+    void set_buffers(const void* input, void* output) {
+      if (!has_buffers) return;
+      if (looks_up) return look_up(input, output);
+      send = input;
+      recv = output;
+      set_base(&operation.buffers[0], input);
+      set_base(&operation.buffers[1], output);
+    }
+
+    // REQUIRES: the operation is that of the call, with its buffers.
+    void prepare(const Call& call, int rank, int ranks) {
+      operation.located = &located;
+      executor::CpuExecutor::locate(operation, &located);
+      fast_steps = located.all_short ? located.steps : std::span<const executor::LocatedStep>();
+      fast_done = located.all_short ? located.steps.size() : SIZE_MAX;
+      plan = &operation.plan->identity;
+      planned_word = executor::with_plan({.call = word}, plan->hash).call;
+      const CollectiveInfo& info = info_of(call.collective);
+      has_buffers = has_data(call.collective);
+      looks_up = has_buffers && operation.bytes >= kLookUpBytes;
+      reads = has_buffers && has_any(info.input, rank, call.root);
+      writes = has_buffers && has_any(info.output, rank, call.root);
+      apart = reads && writes ? operation.bytes : 0;
+      in_place.reset();
+      if (input_is_output(call.collective)) {
+        in_place = in_place_offset(call.collective, operation.bytes / blocks_of(call.collective, ranks), rank);
+      }
+      valid = true;
+    }
+
+   private:
+    static void set_base(transport::Source* source, const void* base) {
+      source->base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - source->begin);
+    }
+    [[gnu::noinline]] void look_up(const void* input, const void* output) {
+      transport::Source* const buffers = operation.buffers;
+      buffers[0] = bind_buffer(input, buffers[0].size - buffers[0].begin, buffers[0].begin);
+      buffers[1] = bind_buffer(output, buffers[1].size - buffers[1].begin, buffers[1].begin);
+    }
+  };
+
+  // Whether calls of this kind are prepared: those that their fingerprint and count describe fully, and whose buffers
+  // the operation uses as they are.
+  [[nodiscard]] static bool keeps(const Call& call, const transport::Fingerprint& fingerprint) {
+    return call.custom == nullptr && call.type != DataType::kOpaque && !call.only_meets && call.varying == nullptr &&
+           !executor::is_check(fingerprint) && !needs_copy(call);
+  }
+
+  // The one that set_last() has named. Null: none any more.
+  [[nodiscard]] Prepared* last() const { return last_; }
+  void set_last(Prepared* prepared, const CallName& name) {
+    prepared->name = name;
+    last_ = prepared;
+  }
+  // Null if there was none lately. `word`: as executor::call_word() gives it, of any arguments.
+  [[nodiscard]] Prepared* find(std::uint32_t word, int root, std::size_t count) {
+    Prepared* const prepared = kept_at(word, root, count).get();
+    if (prepared == nullptr) return nullptr;
+    const bool same = word == prepared->word && count == prepared->count && root == prepared->root;
+    return same && prepared->valid ? prepared : nullptr;
+  }
+  // A slot for a call of keeps(), in place of an earlier one. prepare() follows when it has the operation, and then it
+  // is found. It stays until the next call here.
+  Prepared& take_slot(const Call& call, const transport::Fingerprint& fingerprint) {
+    std::unique_ptr<Prepared>& kept = kept_at(fingerprint.call, call.root, call.count);
+    if (kept == nullptr) kept = std::make_unique<Prepared>();
+    kept->valid = false;
+    kept->word = fingerprint.call;
+    kept->count = call.count;
+    kept->root = call.root;
+    kept->send = kept->recv = kept.get();
+    last_ = nullptr;
+    return *kept;
+  }
+  // A call that moves nothing.
+  void keep_empty(const Call& call, const transport::Fingerprint& fingerprint) {
+    Prepared& prepared = take_slot(call, fingerprint);
+    prepared.plan = nullptr;
+    prepared.fast_steps = {};
+    prepared.fast_done = 0;
+    prepared.reads = prepared.writes = prepared.has_buffers = false;
+    prepared.apart = 0;
+    prepared.valid = true;
+  }
+  // What the operations refer to is no longer there.
+  void forget() {
+    last_ = nullptr;
+    for (const std::unique_ptr<Prepared>& prepared : calls_) {
+      if (prepared != nullptr) prepared->valid = false;
+    }
+  }
+
+ private:
+  static constexpr unsigned kCallBits = 4;
+
+  std::unique_ptr<Prepared>& kept_at(std::uint32_t word, int root, std::size_t count) {
+    const std::uint32_t all = word ^ static_cast<std::uint32_t>(count) ^ (static_cast<std::uint32_t>(root) << 24);
+    return calls_[(all * 0x9E3779B1u) >> (32 - kCallBits)];  // 2^32 / golden ratio
+  }
+
+  // Made when first used: programs have thousands of communicators, of which most make few kinds of calls.
+  std::array<std::unique_ptr<Prepared>, std::size_t{1} << kCallBits> calls_;
+  Prepared* last_ = nullptr;
+};
+
+}  // namespace tutti::internal
