@@ -1,7 +1,6 @@
 #include "report.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -63,7 +62,7 @@ double Row::busbw_gbs(const Measurement& measurement) const {
 }
 
 Report::Report(const Options& options, std::vector<RankPlace> ranks)
-    : options_(options), ranks_(std::move(ranks)), record_(options, ranks_), terminal_(isatty(STDERR_FILENO) == 1) {}
+    : options_(options), ranks_(std::move(ranks)), record_(options, ranks_) {}
 
 Status Report::begin(const std::vector<std::string>& notes) {
   if (!options_.plot_path.empty() && bus_factor(options_.subject, static_cast<int>(ranks_.size())) <= 0) {
@@ -115,21 +114,14 @@ void Report::print_half(const Row& row, const std::optional<Measurement>& measur
               row.busbw_gbs(*measurement), errors_text(measurement->errors).c_str());
 }
 
-void Report::progress(const Problem& problem) const {
-  if (!terminal_) return;
-  std::fprintf(stderr, "\r\033[K# measuring %zu x %s %s, root %d", problem.count, name_of(problem.datatype),
-               name_of(problem.op), problem.root);
-  std::fflush(stderr);
-}
-
-void Report::clear_progress() const {
-  if (!terminal_) return;
-  std::fprintf(stderr, "\r\033[K");
-  std::fflush(stderr);
+void Report::progress(const Problem& problem) {
+  if (!progress_.shows()) return;
+  progress_.show(fmt::format("# measuring {} x {} {}, root {}", problem.count, name_of(problem.datatype),
+                             name_of(problem.op), problem.root));
 }
 
 Status Report::add(const Row& row) {
-  clear_progress();
+  progress_.clear();
   const Problem& p = row.problem;
   std::printf("%12zu  %12zu  %8s  %6s  %6d", row.problem.vector_bytes(), p.count,
               !p.subject.has_data() ? "-" : name_of(p.datatype), p.subject.reduces() ? name_of(p.op) : "none",

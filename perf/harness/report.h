@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "measure.h"
 #include "options.h"
+#include "progress_line.h"
 #include "record.h"
 
 namespace tutti::internal::perf {
@@ -31,14 +32,13 @@ class Report {
   // possible here. `notes`: on what is left out.
   Status begin(const std::vector<std::string>& notes);
   // Says on a terminal what is being measured; nothing in a pipe.
-  void progress(const Problem& problem) const;
+  void progress(const Problem& problem);
   Status add(const Row& row);
   // Prints the totals and writes the files that were asked for. `errors` counts over all ranks, `peak_bytes` is the
   // most memory that a process has had. Not ok if the bandwidth is less than was asked for, too.
   Status finish(std::int64_t errors, std::int64_t peak_bytes);
 
  private:
-  void clear_progress() const;
   Status print_header(const std::vector<std::string>& notes) const;
   void print_half(const Row& row, const std::optional<Measurement>& measurement) const;
   // Into the record.
@@ -51,7 +51,7 @@ class Report {
   double total_gbs_ = 0;
   std::size_t measurements_ = 0;
   Record record_;
-  bool terminal_;
+  ProgressLine progress_;
 };
 
 }  // namespace tutti::internal::perf

@@ -1,7 +1,6 @@
 // tutti simulate: how long a collective would take on machines that need not exist.
 #include <fmt/core.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +19,7 @@
 #include "os/clock.h"
 #include "perf/harness/measure.h"
 #include "perf/harness/output_file.h"
+#include "perf/harness/progress_line.h"
 #include "perf/harness/refusal.h"
 #include "perf/plot/plot.h"
 #include "selection/prediction.h"
@@ -113,16 +113,6 @@ Result<std::vector<std::uint64_t>> sizes_of(const Options& options, Collective c
   while (sizes.back() <= end / factor) sizes.push_back(sizes.back() * factor);
   if (!options.svg.empty() && sizes.size() < 2) return Status::invalid_argument("--svg: one size makes no curve");
   return sizes;
-}
-
-// On a terminal, the line that the result will replace.
-void show_progress(const char* name, std::uint64_t bytes) {
-  if (isatty(STDERR_FILENO) == 1) {
-    std::fprintf(stderr, "simulating %-40s\r", fmt::format("{}, {} bytes", name, bytes).c_str());
-  }
-}
-void end_progress() {
-  if (isatty(STDERR_FILENO) == 1) std::fprintf(stderr, "%-52s\r", "");
 }
 
 std::uint32_t busiest(const std::vector<double>& us) {
@@ -228,7 +218,7 @@ class Simulator {
   Status run_one(const std::vector<const AlgorithmEntry*>& entries, std::uint64_t bytes) {
     std::vector<Outcome> outcomes;
     for (const AlgorithmEntry* entry : entries) outcomes.push_back(simulate(entry, bytes));
-    end_progress();
+    progress_.clear();
     std::stable_sort(outcomes.begin(), outcomes.end(), [](const Outcome& a, const Outcome& b) {
       if (a.status.is_ok() != b.status.is_ok()) return a.status.is_ok();
       return a.prediction.timing.total_us < b.prediction.timing.total_us;
@@ -267,7 +257,7 @@ class Simulator {
         all["results"].push_back(outcome_json(one, collective_, bytes, ranks_, routes_, options_.links));
       }
     }
-    end_progress();
+    progress_.clear();
     const std::vector<BestFrom> best = best_of(table);
     if (best.empty()) return failed;
     for (const BestFrom& one : best) {
@@ -294,8 +284,8 @@ class Simulator {
     return perf::OutputFile::open(options_.svg).status();
   }
 
-  Outcome simulate(const AlgorithmEntry* entry, std::uint64_t bytes) const {
-    show_progress(entry->name, bytes);
+  Outcome simulate(const AlgorithmEntry* entry, std::uint64_t bytes) {
+    if (progress_.shows()) progress_.show(fmt::format("simulating {}, {} bytes", entry->name, bytes));
     selection::Question question;
     question.entry = entry;
     question.root = options_.root;
@@ -352,6 +342,7 @@ class Simulator {
   Machines machines_;
   int ranks_;
   topology::Routes routes_;
+  perf::ProgressLine progress_;
 };
 
 Status simulate(const Options& options) {

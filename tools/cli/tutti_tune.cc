@@ -1,6 +1,5 @@
 // tutti tune: measures which algorithm is fastest on this machine, or in this job, and writes that into a file.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,6 +17,7 @@
 #include "names.h"
 #include "os/clock.h"
 #include "perf/harness/options.h"
+#include "perf/harness/progress_line.h"
 #include "perf/harness/ranks.h"
 #include "selection/fitting.h"
 #include "selection/tuning.h"
@@ -217,11 +217,12 @@ int tune(tuttiComm_t comm, const Options& options, const std::vector<Collective>
   what.collectives = collectives;
   what.sizes = sizes_up_to(options.most_bytes);
   what.seconds = seconds;
-  const bool terminal = isatty(STDERR_FILENO) == 1;
+  perf::ProgressLine progress;
   what.progress = [&](int percent) {
-    if (terminal) std::fprintf(stderr, "measuring: %d %%\r", percent);
+    if (progress.shows()) progress.show(fmt::format("measuring: {} %", percent));
   };
   auto measured = measure_candidates(comm, what);
+  progress.clear();
   int rank = 0;
   (void)tuttiCommUserRank(comm, &rank);
   Status status = measured.status();

@@ -1,6 +1,5 @@
 // tutti verify: proves the catalog's algorithms on this machine and says what was proven.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "command.h"
 #include "names.h"
 #include "os/clock.h"
+#include "perf/harness/progress_line.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -36,14 +36,6 @@ struct Total {
   double ms = 0;
 };
 
-// On a terminal, the line that the result will replace.
-void show_progress(const AlgorithmEntry& entry, int ranks) {
-  static const bool terminal = isatty(STDOUT_FILENO) == 1;
-  if (!terminal) return;
-  std::printf("%-14s %-22s %6d ranks ...\r", name_of(entry.collective), entry.name, ranks);
-  std::fflush(stdout);
-}
-
 Status prove_world(const AlgorithmEntry& entry, const World& world, Total& total) {
   for (const int root : algorithms::roots_to_prove(entry, world)) {
     const Result<schedule::Proof> proof = algorithms::prove(entry, world, root);
@@ -56,9 +48,12 @@ Status prove_world(const AlgorithmEntry& entry, const World& world, Total& total
   return {};
 }
 
-Status prove_up_to(const AlgorithmEntry& entry, int max_ranks, bool must_serve, Total& total) {
+Status prove_up_to(const AlgorithmEntry& entry, int max_ranks, bool must_serve, Total& total,
+                   perf::ProgressLine& progress) {
   for (int ranks = 1; ranks <= max_ranks; ++ranks) {
-    show_progress(entry, ranks);
+    if (progress.shows()) {
+      progress.show(fmt::format("proving {} {}, {} ranks", name_of(entry.collective), entry.name, ranks));
+    }
     for (const World& world : algorithms::worlds_to_prove(entry, ranks)) {
       if (Status s = prove_world(entry, world, total); !s.is_ok()) return s;
     }
@@ -71,7 +66,9 @@ Status prove_up_to(const AlgorithmEntry& entry, int max_ranks, bool must_serve, 
 // What is asked for: `only`, or where that is null many, of which it must serve some or need not.
 Status prove_all(const AlgorithmEntry& entry, const World* only, int max_ranks, bool must_serve, Total& total) {
   const std::int64_t start = now_ns();
-  Status status = only != nullptr ? prove_world(entry, *only, total) : prove_up_to(entry, max_ranks, must_serve, total);
+  perf::ProgressLine progress;
+  Status status =
+      only != nullptr ? prove_world(entry, *only, total) : prove_up_to(entry, max_ranks, must_serve, total, progress);
   total.ms = static_cast<double>(now_ns() - start) / 1e6;
   return status;
 }

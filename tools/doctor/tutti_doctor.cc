@@ -13,6 +13,7 @@
 #include "host_checks.h"
 #include "limit_checks.h"
 #include "network_checks.h"
+#include "perf/harness/progress_line.h"
 #include "rdma_checks.h"
 #include "rdma_loopback.h"
 #include "tools/cli/command.h"
@@ -38,7 +39,12 @@ class Report {
  public:
   explicit Report(bool as_json) : as_json_(as_json) {}
 
+  // Before a check that takes long.
+  void begin(const std::string& what) {
+    if (progress_.shows()) progress_.show(fmt::format("checking {}", what));
+  }
   void add(const Check& check) {
+    progress_.clear();
     const bool ok = check.verdict == Verdict::kOk;
     const bool warns = check.verdict == Verdict::kWarn;
     failed_ = failed_ || (!ok && !warns);
@@ -79,6 +85,7 @@ class Report {
  private:
   using Json = nlohmann::ordered_json;
   const bool as_json_;
+  perf::ProgressLine progress_;
   Json json_ = Json::array();
   bool failed_ = false;
 };
@@ -136,7 +143,10 @@ void examine_ports(const verbs::Options& options, Report* report) {
     if (std::find(devices.begin(), devices.end(), port.device) == devices.end()) devices.push_back(port.device);
   }
   for (const std::string& device : devices) report->add(check_dmabuf(device));
-  for (const verbs::Port& port : chosen) report->add(check_loopback(port, options));
+  for (const verbs::Port& port : chosen) {
+    report->begin(fmt::format("loopback over {}:{}", port.device, port.port));
+    report->add(check_loopback(port, options));
+  }
 }
 
 int run_rdma(bool as_json) {
@@ -148,6 +158,7 @@ int run_rdma(bool as_json) {
     return kExitUsage;
   }
   Report report(as_json);
+  report.begin("libraries and devices");
   report.add(check_libraries());
   report.add(check_devices({}));
   const bool has_devices = !report.failed();
@@ -170,8 +181,11 @@ int run_host(const Options& options) {
   const int usable = std::max(1, static_cast<int>(topology::allowed_processors().count()));
   const int ranks = options.ranks > 0 ? options.ranks : usable;
   Report report(options.as_json);
+  report.begin("the host");
   report.add(check_host(ranks));
+  report.begin("limits");
   report.add(check_limits(ranks, settings));
+  report.begin("the network");
   report.add(check_network(settings));
   return report.end(fmt::format("{} rank{} {} on this host", ranks, ranks == 1 ? "" : "s",
                                 report.failed() ? "cannot run" : "can run"));
