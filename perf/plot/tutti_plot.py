@@ -32,6 +32,9 @@ BUS_FACTORS = {
 }
 DIAMOND = {"marker": "D", "markersize": 6, "markeredgecolor": "black", "markeredgewidth": 0.7, "zorder": 5}
 MANY_LINES = 4
+PANEL_INCHES = (4.0, 4.0)  # three panels are legible in a picture of 1,000 pixels
+GREY = "0.7"  # of lines that are nowhere the best
+FAR_APART = 8  # times as long at one size: latencies then need a logarithmic axis
 LATENCY_BYTES = 16 << 10  # up to here the time of a call is mostly latency
 
 
@@ -148,11 +151,17 @@ def make_room(axes, labels):
     axes.set_ylim(top=math.exp(high))
 
 
-def draw_panel(axes, lines, column, title, unit):
+def draw_panel(axes, lines, column, title, unit, best=()):
+    """`best`: the names of the lines that have colours; none: all have."""
     for number, (name, values) in enumerate(lines.items()):
         # There are ten colours.
-        axes.plot(values[0], values[column], marker="o", markersize=3.5, linestyle=("-", "--", ":", "-.")[number // 10 % 4],
-                  linewidth=2.2 if name.startswith("tutti") else 1.4, label=name)
+        styles = {"linestyle": ("-", "--", ":", "-.")[number // 10 % 4], "markersize": 3.5,
+                  "linewidth": 2.2 if name.startswith("tutti") else 1.4}
+        if best:
+            styles = {"linewidth": 1, "color": GREY, "markersize": 2}
+        if name in best:
+            styles = {"linewidth": 2, "zorder": 3, "color": f"C{best.index(name)}", "markersize": 3.5}
+        axes.plot(values[0], values[column], marker="o", label=name, **styles)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_title(title, fontsize=10)
@@ -200,6 +209,74 @@ def keep_to_best(time_axes, bandwidth_axes, lines, best):
     bandwidth_axes.set_ylim(bottom=max(bandwidth_axes.get_ylim()[0], least / 20))
 
 
+def name_ends(axes, lines, best):
+    """The name of each line of times at its right end, with as much room between them as letters need."""
+    low, high = map(math.log, axes.get_ylim())
+    colours = {line.get_label(): line.get_color() for line in axes.get_lines()}
+    ends = []
+    for name, (sizes, times, _) in lines.items():
+        end = (math.log(times[-1]) - low) / (high - low)
+        ends.append([min(1.0, end), name, sizes[-1], times[-1] if end <= 1 else math.exp(high)])
+    ends.sort()
+    gap = 0.047
+    for i, end in enumerate(ends):  # upwards, then back from the upper edge
+        end[0] = max(end[0], ends[i - 1][0] + gap if i else 0)
+    for i in range(len(ends) - 1, -1, -1):
+        ends[i][0] = min(ends[i][0], ends[i + 1][0] - gap if i + 1 < len(ends) else 1.0)
+    for height, name, size, time in ends:
+        axes.annotate(name, xy=(size, time), xytext=(1.08, height), textcoords="axes fraction", fontsize=8, va="center",
+                      color=colours[name] if name in best else "0.35", fontweight="bold" if name in best else "normal",
+                      arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 2})
+
+
+def format_time(us):
+    for unit, factor in (("s", 1e6), ("ms", 1e3)):
+        if us >= factor:
+            return f"{us / factor:,.12g} {unit}"
+    return f"{us:,.12g} µs"
+
+
+def ratios_of(lines):
+    """name of tutti's line -> ([bytes], how many times as fast as the fastest other library); {} without others."""
+    others = [dict(zip(sizes, times)) for name, (sizes, times, _) in lines.items() if not name.startswith("tutti")]
+    found = {}
+    for name, (sizes, times, _) in lines.items():
+        if name.startswith("tutti") and others:
+            pairs = [(size, min(other[size] for other in others if size in other) / time)
+                     for size, time in zip(sizes, times) if any(size in other for other in others)]
+            if pairs:
+                found[name] = tuple(zip(*pairs))
+    return found
+
+
+def draw_ratios(axes, ratios):
+    """Above the line at 1 tutti is the faster one."""
+    for name, (sizes, values) in ratios.items():
+        axes.plot(sizes, values, marker="o", markersize=3.5, linewidth=2.2, label=name)
+        if len(ratios) <= 2:
+            for size, value in zip(sizes, values):
+                axes.annotate(f"{value:.2g}", (size, value), (0, 5), textcoords="offset points", fontsize=7.5,
+                              ha="center")
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    every = [1] + [value for _, values in ratios.values() for value in values]
+    axes.set_ylim(0.8 * min(every), 1.25 * max(every))
+    axes.set_title("speed against the best other library", fontsize=10)
+    axes.set_xlabel("size (bytes)")
+    axes.set_ylabel("times as fast (above 1: tutti is faster)")
+    axes.grid(alpha=0.3)
+
+
+def name_peak(axes, lines):
+    """The highest bandwidth of all lines, as a number."""
+    size, peak = max(((size, gbs) for sizes, _, all_gbs in lines.values() for size, gbs in zip(sizes, all_gbs)),
+                     key=lambda point: point[1])
+    low, high = axes.get_ylim()
+    axes.set_ylim(top=max(high, peak * (high / low) ** 0.1))
+    axes.annotate(f"{peak:.3g} GB/s", (size, peak), (0, 7), textcoords="offset points", fontsize=8, ha="center")
+
+
 def about_measurement(results):
     """What was measured, and below it on what machine, by which version and when."""
     entries, machine = results["results"], results["machine"]
@@ -242,10 +319,19 @@ def label_sizes(axes, lines, ticker):
 def draw_latency(axes, lines, ticker):
     """Small messages, with times that can be compared by their heights."""
     draw_panel(axes, lines, 1, "latency of small messages (lower is better)", "time (µs)")
-    axes.set_yscale("linear")
-    # One point far above the others of its line does not press all together, but no line is out of sight.
-    highest = [sorted(times)[-2:] for _, times, _ in lines.values()]
-    axes.set_ylim(bottom=0, top=1.1 * max(min(times[-1], 3 * times[0]) for times in highest))
+    by_size = {}
+    for sizes, times, _ in lines.values():
+        for size, time in zip(sizes, times):
+            by_size.setdefault(size, []).append(time)
+    if max(max(times) / min(times) for times in by_size.values()) > FAR_APART:
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.12g}"))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    else:
+        axes.set_yscale("linear")
+        # One point far above the others of its line does not press all together, but no line is out of sight.
+        highest = [sorted(times)[-2:] for _, times, _ in lines.values()]
+        axes.set_ylim(bottom=0, top=1.1 * max(min(times[-1], 3 * times[0]) for times in highest))
     label_sizes(axes, lines, ticker)
 
 
@@ -274,28 +360,42 @@ def draw(results, path, suffix=None):
         raise PlotError("nothing to draw: no size has any bytes, or nothing was measured")
     algorithms = algorithms_of(results["results"]) if kind == "median" else {}
     with_latency = kind == "median" and latency_sizes(lines) > 0
+    ratios = ratios_of(lines) if results.get("format") == "tutti comparison" else {}
     count = 3 if with_latency else 2
-    figure, axes_of_all = pyplot.subplots(1, count, figsize=(5.5 * count, 4.8), layout="constrained")
+    wide = 1.25 if best else 1  # with room for the names of the lines
+    figure, axes_of_all = pyplot.subplots(1, count, figsize=(PANEL_INCHES[0] * count * wide, PANEL_INCHES[1]),
+                                          layout="constrained")
     if with_latency:
         draw_latency(axes_of_all[0], up_to(lines, LATENCY_BYTES), ticker)
     panels = axes_of_all[-2:]
-    draw_panel(panels[0], lines, 1, f"{kind} time (lower is better)", "time (µs)")
-    draw_panel(panels[1], lines, 2, "bus bandwidth (higher is better)", "bandwidth (GB/s)")
+    names = list(dict.fromkeys(one["algorithm"] for one in best))
+    draw_panel(panels[0], lines, 1, f"{kind} time (lower is better)", "time" if best else "time (µs)", names)
+    if ratios:
+        draw_ratios(panels[1], ratios)
+    else:
+        draw_panel(panels[1], lines, 2, "bus bandwidth (higher is better)", "bandwidth (GB/s)", names)
     if best:
         keep_to_best(*panels, lines, best)
     for axes in panels:
         label_sizes(axes, lines, ticker)
         low, high = axes.get_ylim()
-        if high < 100 * low:
+        if high < 300 * low:
             axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.12g}"))
+        with_unit = best and axes is panels[0]
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(
+            lambda value, _, unit=with_unit: format_time(value) if unit else f"{value:,.12g}"))
         axes.yaxis.set_minor_formatter(ticker.NullFormatter())
         mark_best(axes, best_spans(lines, best), named=axes is panels[0])
+    if not ratios:
+        name_peak(panels[1], lines)
     if algorithms:
         mark_algorithms(panels[0], lines, algorithms)
-    # Below the panels, where no line is; the picture grows as the legend needs it.
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, 0), fontsize=9,
-                  ncols=min(6, len(lines)))
+    if best:
+        name_ends(panels[0], lines, names)
+    else:
+        # Below the panels, where no line is; the picture grows as the legend needs it.
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, 0), fontsize=9,
+                      ncols=min(6, len(lines)))
     figure.suptitle(about, fontsize=11)
     picture = io.BytesIO()
     figure.savefig(picture, format=suffix, dpi=120, bbox_inches="tight")

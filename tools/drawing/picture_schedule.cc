@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 
@@ -16,10 +17,13 @@ using schedule::Schedule;
 using schedule::Step;
 using schedule::StepKind;
 
-constexpr double kColumn = 110;
+constexpr double kColumn = 140;
 constexpr double kUnit = 26;  // of a message's time
 constexpr double kLeft = 60;
-constexpr double kTop = 70;
+constexpr double kTop = 84;
+constexpr double kLabelAt = 28;    // from its sender, across, to the number of an arrow to the next rank
+constexpr double kLabelStep = 20;  // further for each rank in between: arrows of one sender have their numbers apart
+constexpr std::size_t kLabelRanks = 2;
 constexpr std::size_t kMostSteps = 20'000;
 
 // Every message takes one unit, whatever it carries; what is local a third of that.
@@ -67,10 +71,10 @@ class Drawing {
         "10z\"/>"
         "</marker></defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n<text x=\"12\" y=\"24\" "
         "font-size=\"15\" "
-        "font-weight=\"bold\">{2}</text>\n<text x=\"12\" y=\"40\" fill=\"#566573\">down: time; numbers: chunks; blue: "
-        "sent as "
-        "it is, red: combined by its receiver, green: local</text>\n",
-        std::max(width, 520.0), height, title);
+        "font-weight=\"bold\">{2}</text>\n<text x=\"12\" y=\"40\" fill=\"#566573\">Time goes down; each message takes "
+        "one unit.{3}</text>\n<text x=\"12\" y=\"53\" fill=\"#566573\">Blue: sent unchanged; red: combined by the "
+        "receiver; green: local.</text>\n",
+        std::max(width, 520.0), height, title, numbered() ? " Numbers are chunks." : "");
     for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
       text_ += fmt::format(
           "<text x=\"{0:.1f}\" y=\"{1}\" text-anchor=\"middle\" font-weight=\"bold\">rank {2}</text>\n<line "
@@ -79,10 +83,12 @@ class Drawing {
           x_of(rank), kTop - 12, rank, kTop - 6, height - kUnit / 2);
     }
     for (std::size_t rank = 0; rank < schedules_.size(); ++rank) add_rank(rank);
-    return text_ + "</svg>\n";
+    return text_ + labels_ + "</svg>\n";
   }
 
  private:
+  // Whether there are chunks to tell apart.
+  [[nodiscard]] bool numbered() const { return schedules_.front().shape.chunks > 1; }
   static double x_of(std::size_t rank) { return kLeft + kColumn * static_cast<double>(rank); }
   static double y_of(double us) { return kTop + kUnit * us; }
 
@@ -112,15 +118,23 @@ class Drawing {
     const double y1 = y_of(time.begin_us - 0.85), y2 = y_of(time.end_us);
     text_ += fmt::format(
         "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" stroke-width=\"1.4\" "
-        "marker-end=\"url(#tip)\"/>\n<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\" "
-        "paint-order=\"stroke\" stroke=\"#ffffff\" stroke-width=\"3\" fill=\"{}\">{}</text>\n",
-        x1, y1, x2, y2, colour, x1 + (x2 - x1) * 0.3, y1 + (y2 - y1) * 0.3 - 3, colour,
-        chunks_of(s.target_chunk, s.chunks));
+        "marker-end=\"url(#tip)\"/>\n",
+        x1, y1, x2, y2, colour);
+    if (!numbered()) return;
+    const std::size_t between = std::min((from > to ? from - to : to - from) - 1, kLabelRanks);
+    const double share = (kLabelAt + kLabelStep * static_cast<double>(between)) / std::abs(x2 - x1);
+    const std::string label = chunks_of(s.target_chunk, s.chunks);
+    // Above the arrows, the edge first: not every program knows paint-order.
+    for (const char* const edge : {" stroke=\"#ffffff\" stroke-width=\"3\"", ""}) {
+      labels_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\"{} fill=\"{}\">{}</text>\n",
+                             x1 + (x2 - x1) * share, y1 + (y2 - y1) * share + 3.5, edge, colour, label);
+    }
   }
 
   const std::vector<Schedule>& schedules_;
   const schedule::Timing& timing_;
   std::string text_;
+  std::string labels_;  // of arrows, above them
 };
 
 }  // namespace

@@ -99,8 +99,10 @@ class Drawing {
     draw_links();
     draw_flows();
     draw_ranks();
-    // Above the lines, on a light edge.
-    text_ += "<g paint-order=\"stroke\" stroke=\"#ffffff\" stroke-width=\"2.5\" stroke-opacity=\"0.8\">\n";
+    // Above the lines, on a light edge. The edge is drawn first: not every program knows paint-order.
+    text_ += "<g stroke=\"#ffffff\" stroke-width=\"3\" stroke-opacity=\"0.8\">\n";
+    draw_texts();
+    text_ += "</g>\n<g>\n";
     draw_texts();
     text_ += "</g>\n";
     return text_ + "</svg>\n";
