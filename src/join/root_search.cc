@@ -115,10 +115,10 @@ Status RootSearch::hopeless() const {
                       "connect to itself (is the loopback interface up, and does a packet filter refuse this?)",
                       dial_->trouble()));
     }
+    if (!dial_->any_refused()) return Status::remote(fmt::format("{} cannot be reached: {}", kRootService, trouble()));
     return Status::remote(
-        fmt::format("{} cannot be reached: that process has ended, or the job has failed, or all its ranks have joined "
-                    "(a unique id "
-                    "makes one communicator): {}",
+        fmt::format("{} no longer listens: its process has ended, or the job has failed, or all its ranks have joined "
+                    "(a unique id makes one communicator): {}",
                     kRootService, dial_->trouble()));
   }
   return {};

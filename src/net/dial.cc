@@ -14,7 +14,7 @@ Dial::Dial(const std::vector<Address>& targets, const Secret& secret, const Clai
     : secret_(secret), mine_(mine), expected_rank_(expected_rank), patient_(patient), refused_since_ns_(now_ns()) {
   for (const Address& target : targets) {
     attempts_.push_back({target, UniqueFd(), Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_),
-                         false, false, false, 0, 0, 0, 1, "", 0, 0, 0, 0, false, false});
+                         false, false, false, 0, 0, 0, 1, "", 0, 0, 0, 0, false, false, false});
   }
 }
 
@@ -51,13 +51,19 @@ void Dial::process(const PollSet& set) {
       advance(i);
     } else if (!patient_ && !attempt.handshake.awaits_welcome() && now_ns() - attempt.begun_ns >= kHandshakeMs * kMs) {
       fail(&attempt, Status::timeout(attempt.connected ? "no answer" : "cannot connect"));
+      attempt.silent = true;
     }
   }
   if (done()) attempts_.clear();
 }
 
 bool Dial::refused_for(std::int64_t ms) const {
-  return all_failed() && !connected() && !shortage_.now() && now_ns() - refused_since_ns_ >= ms * kMs;
+  const bool any_silent = std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return a.silent; });
+  return all_failed() && !any_silent && !connected() && !shortage_.now() && now_ns() - refused_since_ns_ >= ms * kMs;
+}
+
+bool Dial::any_refused() const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return a.refused; });
 }
 
 bool Dial::only_since(std::int64_t Attempt::*since_ns, std::int64_t ms) const {
@@ -127,7 +133,7 @@ std::string Dial::likely_cause() const {
   if (connected() || std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return a.reached; })) {
     return {};
   }
-  if (std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return a.refused; })) {
+  if (any_refused()) {
     return "that host answers, but nobody listens there: has the process started, on that host, and is the port right?";
   }
   return "nothing arrives there: does a packet filter (firewall) keep this port shut, is it the right address, and is "
@@ -163,6 +169,7 @@ void Dial::fail(Attempt* attempt, const Status& why) {
   keep(foreign || refused, &attempt->absent_since_ns);
   keep(why.code() == Code::kSystemError && !why.is_exhaustion(), &attempt->uncallable_since_ns);
   attempt->refused = refused;
+  attempt->silent = false;
   attempt->reached = attempt->connected || why.is_exhaustion();
   // The process that listens is alive, even if it is not the peer. What lacks here says nothing of the peer.
   if (attempt->reached) refused_since_ns_ = now_ns();

@@ -36,7 +36,8 @@ class Dial {
   [[nodiscard]] bool done() const { return socket_.valid(); }
   // REQUIRES: done().
   UniqueFd take() { return std::move(socket_); }
-  // True if every address has refused or was unreachable since `ms` milliseconds, none is pending.
+  // True if every address has refused or was unreachable since `ms` milliseconds, and none is pending. An address that
+  // swallows everything proves nothing: a listener whose queue is full does so, or a host that is cut off.
   [[nodiscard]] bool refused_for(std::int64_t ms) const;
   // True if attempts at every address have failed, and for `ms` milliseconds one of them has been answered by tutti
   // with another secret, and by nobody else.
@@ -46,6 +47,8 @@ class Dial {
   // True if for `ms` milliseconds nobody has listened at any of the addresses, or somebody of another job. Final for
   // a peer that did listen; other failures (no route, no answer) may be the network's, and pass.
   [[nodiscard]] bool gone_for(std::int64_t ms) const;
+  // Nobody listened at an address when it was tried last.
+  [[nodiscard]] bool any_refused() const;
   // At least one attempt at every address has failed.
   [[nodiscard]] bool all_failed() const;
   // The peer's listener was not even reached, at any address: as all_failed(), but a connection that broke later, and
@@ -82,6 +85,7 @@ class Dial {
     std::int64_t absent_since_ns = 0;      // the same for this secret or a refusal
     std::int64_t uncallable_since_ns = 0;  // the system refuses this process a call that takes
     bool refused = false;                  // nobody listens there
+    bool silent = false;                   // nothing has come from there in kHandshakeMs
     bool reached = false;                  // `error` is of a connection that had been made, or of this side
   };
   void begin(Attempt* attempt);

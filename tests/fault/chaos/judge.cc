@@ -150,7 +150,7 @@ class Judge {
     const std::string text = error.text;
     if (std::any_of(harmed_.begin(), harmed_.end(), [&](int h) { return names(text, h); })) return;
     // Before it is reached nobody knows whose process it is: here rank 0's.
-    if (harmed_.contains(0) && text.find(" cannot be reached: that process has ended") != std::string::npos) return;
+    if (harmed_.contains(0) && text.find(" no longer listens: its process has ended") != std::string::npos) return;
     find(names_are_sure_ ? "name" : "name, counted", "no rank at fault is named: " + what, names_are_sure_);
   }
 
