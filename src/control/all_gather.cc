@@ -127,7 +127,7 @@ void AllGather::pass_on(std::uint32_t round, bool at_once) {
     complete = members_.are_all(at.places);
     for (Neighbour* const neighbour : neighbours_.listeners()) {
       RankSet& told = at.told[neighbour->rank];
-      if (told.contains(at.places)) continue;
+      if (told.contains(at.places) || !neighbours_.leads_to(members_.name().members, *neighbour)) continue;
       if (!at_once && !complete && !(neighbour->is_parent && at.places.contains(members_.places_below()))) {
         waits = true;
         continue;

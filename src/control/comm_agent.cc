@@ -15,12 +15,12 @@ namespace {
 // While this rank still makes its part. Ranks that miss a decision decide themselves.
 constexpr std::size_t kEarlyDecisions = 64;
 
-std::string of_other_members(int rank) {
-  const std::string who = rank >= 0 ? fmt::format("rank {}", rank) : "a rank that is not among these";
-  return who + " has split off a communicator of other ranks, with the same id";
-}
-
 }  // namespace
+
+Notice clash_of_ids(int from) {
+  const std::string who = from >= 0 ? fmt::format("rank {}", from) : "a rank that is not among these";
+  return {Code::kMismatch, who + " has split off a communicator of other ranks, with the same id"};
+}
 
 CommAgent::CommAgent(SocketTree* tree, const CommMembers& members, CommId parent, bool may_miss_members,
                      CommShared* shared)
@@ -49,7 +49,10 @@ bool CommAgent::handle_commands() {
     shared_.commands.leaving = commands.leaving;
     shared_.commands.ending = commands.ending;
   }
-  for (auto& [round, part] : commands.parts) gathers_.give(round, std::move(part));
+  for (auto& [round, part] : commands.parts) {
+    if (round == 0 && id() != 0 && members_.own_place().front() == 0) tree_.router().claim(members_.name());
+    gathers_.give(round, std::move(part));
+  }
   for (const std::string& decision : commands.decisions) {
     tree_.neighbours().flood_to(members_.name().members, pack_decision(members_.name(), decision), nullptr);
   }
@@ -92,10 +95,10 @@ bool CommAgent::hear(const Header& header, net::Unpacker* unpacker, const std::s
     on_decision(std::move(decision));
     return true;
   }
-  if (kind == FrameKind::kNotice) {
+  if (kind == FrameKind::kNotice || kind == FrameKind::kClash) {
     Notice notice;
     if (!unpack_notice(unpacker, &notice)) return false;
-    on_notice(notice, frame, from);
+    on_notice(notice, frame, kind == FrameKind::kClash ? Reach::kJob : Reach::kMembers, from);
     return true;
   }
   if (kind == FrameKind::kLeaveNotices) {
@@ -118,7 +121,7 @@ bool CommAgent::hear(const Header& header, net::Unpacker* unpacker, const std::s
 // Whether a frame is of this communicator's members. `from`: the rank that made the frame; -1 if it is not known.
 bool CommAgent::are_members(const std::string& members, int from) {
   if (members == members_.name().members) return true;
-  fail({Code::kMismatch, of_other_members(from)});
+  fail_by_clash(from);
   return false;
 }
 
@@ -131,10 +134,10 @@ bool CommAgent::on_parts(Parts parts, const std::string& frame, const Neighbour*
       heard_of_.add(places);
       gathers_.pass_on(round, false);
       return true;
-    case AllGather::Heard::kLate: tree_.neighbours().flood(frame, from); return true;
+    case AllGather::Heard::kLate: tree_.neighbours().flood_to(members_.name().members, frame, from); return true;
     case AllGather::Heard::kAhead:
       if (id() == 0) return false;
-      fail({Code::kMismatch, of_other_members(said_by)});  // that rank gathers without this one
+      fail_by_clash(said_by);  // that rank gathers without this one
       return true;
   }
   return true;
@@ -155,18 +158,26 @@ void CommAgent::on_decision(std::string decision) {
 // ---- Failures -----------------------------------------------------------------------------------
 
 // After the first failure of a communicator nothing is told any more.
-void CommAgent::on_notice(const Notice& notice, const std::string& frame, const Neighbour* from) {
+void CommAgent::on_notice(const Notice& notice, const std::string& frame, Reach reach, const Neighbour* from) {
   if (std::exchange(any_notice_, true)) return;
   pass_on_at_once();  // what has come before it
   // First the others: who learns of the failure here may end this process.
   notice_ = frame;
-  tree_.neighbours().flood(frame, from);
+  // This rank's own goes to all neighbours: see frame_router.h.
+  from == nullptr || reach == Reach::kJob ? tree_.neighbours().flood(frame, from)
+                                          : tree_.neighbours().flood_to(members_.name().members, frame, from);
   tree_.neighbours().flush();
   fail_here(Status(notice.code, notice.text));
 }
 
 void CommAgent::fail(const Notice& notice) {
-  on_notice(notice, pack_notice(members_.name(), notice), nullptr);
+  on_notice(notice, pack_notice(members_.name(), notice), Reach::kMembers, nullptr);
+}
+
+// Members of the other communicator may not be members of this one, so all ranks hear of it.
+void CommAgent::fail_by_clash(int from) {
+  const Notice notice = clash_of_ids(from);
+  on_notice(notice, pack_notice(members_.name(), notice, FrameKind::kClash), Reach::kJob, nullptr);
 }
 
 // The other ranks only: this one knows.
@@ -302,7 +313,7 @@ void CommAgent::report_own(std::vector<CallRecord> calls) {
 // Once in the life of a communicator: who asks knows that ranks differ, and no operation succeeds after that.
 void CommAgent::on_compare(const std::string& frame, const Neighbour* from) {
   if (std::exchange(asked_for_calls_, true)) return;
-  tree_.neighbours().flood(frame, from);
+  tree_.neighbours().flood_to(members_.name().members, frame, from);
   report_own(own_calls().calls);
   // A rank that has left cannot be asked, but has told.
   for (const LeaveNotice& left : shared_.all_departed()) {

@@ -24,6 +24,9 @@ namespace tutti::internal::control {
 
 class SocketTree;
 
+// Says that another communicator has the same id. `from`: a rank of that one in this numbering; -1: unknown.
+Notice clash_of_ids(int from);
+
 class CommAgent {
  public:
   // All outlive it. `parent`: the communicator that this one is made of; 0 also of the first. `may_miss_members`: it
@@ -79,10 +82,12 @@ class CommAgent {
   [[nodiscard]] std::vector<std::string> told() const;
 
  private:
+  enum class Reach : std::uint8_t { kMembers, kJob };
   [[nodiscard]] bool are_members(const std::string& members, int from);
   bool on_parts(Parts parts, const std::string& frame, const Neighbour* from);
   void on_decision(std::string decision);
-  void on_notice(const Notice& notice, const std::string& frame, const Neighbour* from);
+  void on_notice(const Notice& notice, const std::string& frame, Reach reach, const Neighbour* from);
+  void fail_by_clash(int from);
   void tell_failure(const Notice& notice);
   void on_leave_notices(const std::vector<LeaveNotice>& leave_notices, const Neighbour* from);
   void send_leave_notice();

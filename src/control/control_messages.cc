@@ -234,8 +234,8 @@ std::string pack_decision(const CommName& comm, const std::string& decision) {
   return begin_named(FrameKind::kDecision, comm).text(decision).bytes();
 }
 
-std::string pack_notice(const CommName& comm, const Notice& notice) {
-  return begin_named(FrameKind::kNotice, comm).number(static_cast<std::int32_t>(notice.code)).text(notice.text).bytes();
+std::string pack_notice(const CommName& comm, const Notice& notice, FrameKind kind) {
+  return begin_named(kind, comm).number(static_cast<std::int32_t>(notice.code)).text(notice.text).bytes();
 }
 
 std::string pack_leave_notices(const CommName& comm, const std::vector<LeaveNotice>& leave_notices) {
@@ -251,6 +251,10 @@ std::string pack_leave_notices(const CommName& comm, const std::vector<LeaveNoti
 
 std::string pack_compare(const CommName& comm) {
   return begin_named(FrameKind::kCompare, comm).bytes();
+}
+
+std::string pack_claim(const CommName& comm) {
+  return begin_named(FrameKind::kClaim, comm).bytes();
 }
 
 std::string pack_refusal(const CommName& comm, const Refusal& refusal) {

@@ -22,21 +22,23 @@ enum class FrameKind : std::uint8_t {
   kDeath = 2,       // a rank has died
   kContacts = 3,    // where ranks run, and where they listen
   kAttachment = 4,  // a rank has another parent
-  // Of one communicator, which the frame names with its members, to all ranks of the job.
+  // Of one communicator, which the frame names with its members, to these.
   kParts = 5,     // what ranks give to an all-gather
   kDecision = 6,  // what a rank has decided for all
   kNotice = 7,    // the communicator has failed
   kLeaveNotices = 8,
   kCompare = 9,   // all members are to tell what they have called
   kRefusal = 10,  // a rank has refused a call, or has called something since
-  // Likewise, to the nearest members.
-  kCalls = 11,
+  kClash = 11,    // as kNotice, to all ranks of the job: another communicator has the same id
+  kClaim = 12,    // up, to the root: these members use the id
+  // Of one communicator, to the nearest members.
+  kCalls = 13,
   // Which ranks have not arrived? (inquiries.h)
-  kAsk = 12,     // up: somebody wants to know
-  kProbe = 13,   // down: are you there?
-  kHere = 14,    // the receipt of either
-  kAbsent = 15,  // up: a rank that has not arrived
-  kAnswer = 16,  // down
+  kAsk = 14,     // up: somebody wants to know
+  kProbe = 15,   // down: are you there?
+  kHere = 16,    // the receipt of either
+  kAbsent = 17,  // up: a rank that has not arrived
+  kAnswer = 18,  // down
 };
 
 // Of a communicator. The job's first one, of all its ranks, has 0.
@@ -58,7 +60,7 @@ std::string member_bits(const std::vector<int>& ranks);
 struct Header {
   FrameKind kind = FrameKind::kBye;
   CommId comm = 0;
-  std::string members;  // as in CommName, of frames that are to all ranks of the job
+  std::string members;  // as in CommName, of the kinds before kCalls
 };
 
 struct Death {
@@ -118,9 +120,11 @@ std::string pack_contacts(const std::vector<Contact>& contacts);
 std::string pack_attachment(const Attachment& attachment);
 std::string pack_parts(const CommName& comm, const Parts& parts);
 std::string pack_decision(const CommName& comm, const std::string& decision);
-std::string pack_notice(const CommName& comm, const Notice& notice);
+// `kind`: kNotice or kClash.
+std::string pack_notice(const CommName& comm, const Notice& notice, FrameKind kind = FrameKind::kNotice);
 std::string pack_leave_notices(const CommName& comm, const std::vector<LeaveNotice>& leave_notices);
 std::string pack_compare(const CommName& comm);
+std::string pack_claim(const CommName& comm);
 std::string pack_refusal(const CommName& comm, const Refusal& refusal);
 std::string pack_calls(CommId comm, const Calls& calls);
 std::string pack_inquiry(CommId comm, FrameKind kind, const Inquiry& inquiry);

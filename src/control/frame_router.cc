@@ -33,7 +33,7 @@ void FrameRouter::handle(Neighbour* from, const std::string& frame) {
 
 bool FrameRouter::hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, Neighbour* from) {
   if (header.kind < FrameKind::kParts) return hear_of_ranks(header.kind, unpacker, frame, from);
-  if (header.kind < FrameKind::kCalls) return hear_for_all(header, unpacker, frame, from);
+  if (header.kind < FrameKind::kCalls) return hear_for_members(header, unpacker, frame, from);
   if (header.kind == FrameKind::kCalls) return hear_calls(header.comm, unpacker, from);
   return inquiries_.hear(header, unpacker, from);
 }
@@ -60,21 +60,40 @@ bool FrameRouter::hear_of_ranks(FrameKind kind, net::Unpacker* unpacker, const s
 }
 
 // What may be said again by all who know it a member passes on itself, once. So it does with what is merged on the way.
-bool FrameRouter::hear_for_all(const Header& header, net::Unpacker* unpacker, const std::string& frame,
-                               const Neighbour* from) {
+bool FrameRouter::hear_for_members(const Header& header, net::Unpacker* unpacker, const std::string& frame,
+                                   const Neighbour* from) {
   CommAgent* const comm = comms_.find(header.comm);
+  if (header.kind == FrameKind::kClaim) {
+    if (!unpacker->complete()) return false;
+    if (comm != nullptr && comm->members().name().members != header.members) {
+      return comm->hear(header, unpacker, frame, from);  // which tells of the clash
+    }
+    claim({header.comm, header.members});
+    return true;
+  }
   const bool once = header.kind >= FrameKind::kNotice;
   const bool by_member = comm != nullptr && (once || header.kind == FrameKind::kParts);
   const bool known = comm == nullptr && once && !keep_passed(header, frame);
-  // What tells of a failure goes to all, so that whoever takes a rank in can tell it; parts as well, so that members of
-  // different communicators with one id hear of each other.
-  const bool by_route = header.kind == FrameKind::kDecision || header.kind == FrameKind::kLeaveNotices;
   if (!by_member && !known) {
-    by_route ? neighbours_.flood_to(header.members, frame, from) : neighbours_.flood(frame, from);
+    header.kind == FrameKind::kClash ? neighbours_.flood(frame, from)
+                                     : neighbours_.flood_to(header.members, frame, from);
   }
   if (comm != nullptr) return comm->hear(header, unpacker, frame, from);
   keep_early(header, frame);
   return true;
+}
+
+void FrameRouter::claim(const CommName& comm) {
+  if (claims_.add(comm.id, comm.members)) {
+    if (Neighbour* const up = neighbours_.parent(); up != nullptr) neighbours_.send(pack_claim(comm), up);
+    return;
+  }
+  const std::string clash = pack_notice(comm, clash_of_ids(-1), FrameKind::kClash);
+  neighbours_.flood(clash, nullptr);
+  net::Unpacker unpacker(clash);
+  Header header;
+  CommAgent* const member = comms_.find(comm.id);
+  if (member != nullptr && unpack_header(&unpacker, &header)) (void)member->hear(header, &unpacker, clash, nullptr);
 }
 
 // The job's first communicator is there from the beginning.

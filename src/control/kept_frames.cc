@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace tutti::internal::control {
@@ -16,6 +17,7 @@ constexpr std::size_t kMaxForgotten = 1024;  // of those that were too many
 constexpr std::size_t kMaxPassed = 1024;
 constexpr std::size_t kMaxPassedBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxFarewells = 64;
+constexpr std::size_t kMaxClaims = 1024;
 
 }  // namespace
 
@@ -56,6 +58,18 @@ EarlyFrames::Kept EarlyFrames::take(CommId comm) {
   result.frames = std::move(kept->second.frames);
   early_.erase(kept);
   return result;
+}
+
+bool Claims::add(CommId comm, const std::string& members) {
+  const std::size_t hash = std::hash<std::string>()(members);
+  const auto [known, is_new] = members_.try_emplace(comm, hash);
+  if (!is_new) return known->second == hash;
+  order_.push_back(comm);
+  if (order_.size() > kMaxClaims) {
+    members_.erase(order_.front());
+    order_.pop_front();
+  }
+  return true;
 }
 
 bool KeptNotices::keep_passed(FrameKind kind, const std::string& frame) {

@@ -46,6 +46,18 @@ class EarlyFrames {
   std::deque<CommId> forgotten_;  // the last that were too many
 };
 
+// Which members the last communicators have whose ids ranks have claimed: a program that passes one id to disjoint
+// groups makes communicators of which no frame of one meets a member of the other.
+class Claims {
+ public:
+  // False if other members have claimed the id.
+  bool add(CommId comm, const std::string& members);
+
+ private:
+  std::map<CommId, std::size_t> members_;  // hashes
+  std::deque<CommId> order_;               // the oldest first
+};
+
 // The last notices of communicators that this rank is no member of, which it has passed on, or has left. A rank that
 // it meets later may not have heard them, and the rank that said them may be gone.
 class KeptNotices {

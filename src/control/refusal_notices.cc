@@ -22,7 +22,7 @@ void RefusalNotices::hear(Refusal refusal, const std::string& frame, const Neigh
   const auto [known, is_first] = last_.try_emplace(refusal.rank);
   if (!is_first && !is_before(known->second.serial, refusal.serial)) return;
   known->second = {refusal.serial, frame};
-  neighbours_.flood(frame, from);
+  from == nullptr ? neighbours_.flood(frame, nullptr) : neighbours_.flood_to(members_.name().members, frame, from);
   neighbours_.flush();
   if (refusal.rank == members_.rank()) return;
   std::shared_ptr<const Watching> watching;

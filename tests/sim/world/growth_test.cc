@@ -108,6 +108,37 @@ Most leaving_groups(int ranks) {
   return most;
 }
 
+// What a job sends in all while its ranks make communicators of eight that gather, and of which each fails.
+Traffic failing_groups(int ranks) {
+  constexpr int kMembers = 8;
+  Gate all_watch;
+  Gate never;
+  int failed = 0;
+  JobWorld* world = nullptr;
+  JobWorld job(ranks, seeded(), [&](int rank, Job* own) {
+    std::vector<int> members;
+    for (int i = 0; i < kMembers; ++i) members.push_back(rank / kMembers * kMembers + i);
+    world->world().pass(all_watch);
+    auto group = own->tree->split(static_cast<std::uint64_t>(members.front()) + 1, members);
+    const auto failure = std::make_shared<FailureState>();
+    if (!group.is_ok() || !(*group)->all_gather("part", Deadline::after_ms(10'000)).is_ok()) return;
+    if (!(*group)->watch(failure, {}).is_ok()) return;
+    if (rank == members.back()) (*group)->announce_failure(Status::aborted("the end"));
+    failed += static_cast<int>(rank == members.back() || failure->await(Deadline::after_ms(10'000)));
+    world->world().pass(never);
+  });
+  world = &job;
+  REQUIRE(job.run_to(Phase::kWatching, 60'000));
+  job.world().run_for(2000);
+  const Traffic before = job.world().traffic();
+  job.world().open(&all_watch);
+  job.world().run_for(2000);
+  CHECK(failed == ranks);
+  const Traffic after = job.world().traffic();
+  CHECK(job.world().finish());
+  return {after.sends - before.sends, after.bytes - before.bytes, 0};
+}
+
 // Up to the end of the first all-gather.
 Most joining(int ranks) {
   JobWorld job(ranks, seeded());
@@ -143,6 +174,16 @@ TEST_CASE("growth: a communicator's leave notices pass its members and those bet
   INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
   CHECK(most.sends <= 80);
   CHECK(most.bytes <= 10'000);
+}
+
+TEST_CASE("growth: parts and failures of small communicators pass their members and those between them") {
+  const int ranks = GENERATE(64, 256);
+  const Traffic all = failing_groups(ranks);
+  INFO(ranks << " ranks: " << all.sends << " messages, " << all.bytes << " bytes");
+  // Of eight neighbouring ranks the farthest are some 2 log4(n) connections apart. Sent to all, each of n/8
+  // communicators would take a message over each of n - 1 connections.
+  CHECK(all.sends <= 15 * static_cast<std::uint64_t>(ranks));
+  CHECK(all.bytes <= 1200 * static_cast<std::uint64_t>(ranks));
 }
 
 TEST_CASE("growth: ranks that leave together send a bounded number of messages and bytes, however many they are") {
