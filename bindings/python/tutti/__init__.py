@@ -8,7 +8,7 @@ with tutti.Communicator.from_environment() as comm:
 """
 
 from tutti._calls import group
-from tutti._library import version
+from tutti._library import prefix, version
 from tutti.communicator import Collective, Communicator, unique_id
 from tutti.config import Config
 from tutti.errors import (
@@ -50,6 +50,7 @@ __all__ = [
     "__version__",
     "empty",
     "group",
+    "prefix",
     "unique_id",
     "version",
 ]

@@ -10,6 +10,9 @@ from tutti import errors
 from tutti._declarations import DECLARATIONS
 
 SONAME = "libtutti.so.0"
+# The wheel brings the library; a module that was installed without it looks for one.
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_OWN = os.path.join(_FOLDER, "lib", SONAME)
 
 ffi: Any = cffi.FFI()
 ffi.cdef(DECLARATIONS)
@@ -24,8 +27,9 @@ def _folders_of_pkg_config() -> list[str]:
 
 
 def _load() -> Any:
-    """TUTTI_LIBRARY alone where it is set; else where the dynamic loader looks, and where pkg-config says."""
-    named = os.environ.get("TUTTI_LIBRARY")
+    """TUTTI_LIBRARY alone where it is set, else the wheel's; without both, where the dynamic loader looks, and where
+    pkg-config says."""
+    named = os.environ.get("TUTTI_LIBRARY") or (_OWN if os.path.exists(_OWN) else None)
     tried = []
     for path in [named] if named else [SONAME]:
         try:
@@ -59,6 +63,12 @@ def check(result: int) -> None:
     """Raises the exception of a result that is an error."""
     if result:
         raise last_error(result)
+
+
+def prefix() -> str | None:
+    """The folder of the wheel's library, headers and programs: ``lib``, ``include`` and ``bin`` are below it. ``None`` if
+    the module was installed without them."""
+    return _FOLDER if os.path.exists(_OWN) else None
 
 
 def version() -> str:

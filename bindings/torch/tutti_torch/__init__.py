@@ -17,7 +17,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tutti_torch import _C, flight
+try:
+    from tutti_torch import _C
+except ImportError as error:
+    if "libtutti.so" not in str(error):
+        raise
+    raise ImportError(
+        f"{error}. tutti_torch uses the library of the wheel tutti or of an installation: install the wheel tutti of the "
+        "same release into this environment, or set LD_LIBRARY_PATH to the folder of libtutti.so.0"
+    ) from error
+from tutti_torch import flight
 
 try:
     from torch._C._distributed_c10d import _ProcessGroupWrapper

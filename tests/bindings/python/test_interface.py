@@ -5,6 +5,7 @@ import inspect
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -125,6 +126,25 @@ def test_the_library_is_found(tmp_path: pathlib.Path) -> None:
         assert import_in(variables).stdout == "0.1.0\n"
     missed = import_in({"TUTTI_LIBRARY": "/nowhere/libtutti.so"})
     assert re.search("ImportError: cannot load /nowhere/libtutti.so.*LD_LIBRARY_PATH", missed.stderr)
+
+
+def test_the_library_of_the_wheel_comes_first(tmp_path: pathlib.Path) -> None:
+    """A copy of the module with a library beside it stands for the wheel."""
+    package = tmp_path / "tutti"
+    shutil.copytree(pathlib.Path(tutti.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "lib").mkdir()
+    library = package / "lib" / "libtutti.so.0"
+    shutil.copy(os.environ["TUTTI_LIBRARY"], library)
+    alone = {name: value for name, value in os.environ.items() if name != "TUTTI_LIBRARY"}
+    ended = subprocess.run(
+        [sys.executable, "-c", "import tutti; print(tutti.prefix()); print(open('/proc/self/maps').read())"],
+        env=alone | {"PYTHONPATH": str(tmp_path), "LD_LIBRARY_PATH": "", "PKG_CONFIG_PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.startswith(f"{package}\n") and f" {library}\n" in ended.stdout
+    assert tutti.prefix() is None
 
 
 def test_types(tmp_path: pathlib.Path) -> None:
