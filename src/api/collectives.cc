@@ -159,7 +159,7 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
   Status status = name_and_check(&call, c, named);
   if (status.is_ok()) [[likely]] {
     if (c.device_backend() != nullptr) [[unlikely]]
-      status = c.enqueue_on_device(call, stream);
+      status = c.enqueue_in_stream(call, stream);
     else
       status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
     if (status.is_ok()) [[likely]]

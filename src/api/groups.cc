@@ -94,7 +94,7 @@ tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiD
   Status status = plainly_valid(transfer, c) ? Status() : name_and_check_alone(&transfer, c, datatype);
   if (status.is_ok()) [[likely]] {
     if (c.device_backend() != nullptr) [[unlikely]]
-      status = c.enqueue_on_device(transfer, stream);
+      status = c.enqueue_in_stream(transfer, stream);
     else
       status = stream == nullptr ? c.run(std::span<const Transfer>(&transfer, 1)) : enqueue(transfer, c, stream);
     if (status.is_ok()) [[likely]]
@@ -205,15 +205,15 @@ Status run(std::span<CommunicatorCalls> parts, bool* started) {
   const auto note = [&](Status status) {
     if (first.is_ok()) first = std::move(status);
   };
-  std::deque<DevicePart> on_devices;
+  std::deque<DevicePart> device_parts;
   for (CommunicatorCalls& part : parts) {
     if (part.cuda_streams.empty()) {
       note(start(&part, &tails));
     } else {
-      on_devices.emplace_back(part);
+      device_parts.emplace_back(part);
     }
   }
-  for (DevicePart& part : on_devices) note(part.end());
+  for (DevicePart& part : device_parts) note(part.end());
   for (StreamTail& tail : tails) tail.attach();
   for (const CommunicatorCalls& part : parts) {
     if (part.waits && part.completion != nullptr) {

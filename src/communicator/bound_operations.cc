@@ -21,8 +21,8 @@ const Call& meeting() {
 
 }  // namespace
 
-BoundOperations::BoundOperations(const Epoch& epoch, CallHistory& history, bool on_device)
-    : epoch_(epoch), history_(history), on_device_(on_device), transfers_(epoch.rank(), epoch.ranks()) {}
+BoundOperations::BoundOperations(const Epoch& epoch, CallHistory& history, bool own_buffers)
+    : epoch_(epoch), history_(history), own_buffers_(own_buffers), transfers_(epoch.rank(), epoch.ranks()) {}
 
 Result<const executor::Operation*> BoundOperations::bind(const Call& call, const transport::Fingerprint& fingerprint) {
   if (call.varying != nullptr) return bind_varying(call, fingerprint);
@@ -67,7 +67,7 @@ void BoundOperations::keep_empty(const Call& call, const transport::Fingerprint&
 }
 
 PreparedCalls::Prepared* BoundOperations::find(const CallName& name, DataType type, ReduceOp op) noexcept {
-  if (on_device_) return nullptr;  // what is bound has buffers of the host
+  if (own_buffers_) return nullptr;
   PreparedCalls::Prepared* const found =
       prepared_.find(executor::call_word(name.collective, type, op), name.root, name.count);
   if (found != nullptr) prepared_.set_last(found, name);

@@ -25,8 +25,8 @@ namespace tutti::internal {
 
 class BoundOperations {
  public:
-  // Both outlive this. on_device: what is bound has buffers of the host that the program does not know.
-  BoundOperations(const Epoch& epoch, CallHistory& history, bool on_device);
+  // Both outlive this. own_buffers: what is bound has buffers of the library, which the program's calls do not name.
+  BoundOperations(const Epoch& epoch, CallHistory& history, bool own_buffers);
 
   // What the executor is to run; null: nothing. It stays until the next one is bound. Makes plans, which may wait for
   // peers and for a proof, unless the call is prepared or the plan is there.
@@ -76,7 +76,7 @@ class BoundOperations {
 
   const Epoch& epoch_;
   CallHistory& history_;
-  const bool on_device_;
+  const bool own_buffers_;
   PreparedCalls prepared_;
   executor::Operation bound_;  // of a call that is not kept there
   VaryingBlocks varying_blocks_;

@@ -176,12 +176,12 @@ Result<std::shared_ptr<const Batch>> Communicator::copy(const Call& call) {
   return failures_.fail(name_of(call.collective), made.status());
 }
 
-Status Communicator::enqueue_on_device(const Call& call, void* stream) {
+Status Communicator::enqueue_in_stream(const Call& call, void* stream) {
   auto batch = copy(call);
   return batch.is_ok() ? device_->enqueue(std::move(*batch), stream) : batch.status();
 }
 
-Status Communicator::enqueue_on_device(const Transfer& transfer, void* stream) {
+Status Communicator::enqueue_in_stream(const Transfer& transfer, void* stream) {
   auto batch = copy({&transfer, 1});
   return batch.is_ok() ? device_->enqueue(std::move(*batch), stream) : batch.status();
 }
@@ -195,7 +195,8 @@ Result<std::vector<std::string>> Communicator::describe_plan(Collective collecti
                                                              bool at_length) const {
   std::size_t piece = bytes;
   if (device_ != nullptr) {
-    if (const char* const way = device_->backend().direct_way(collective, bytes)) return std::vector<std::string>{way};
+    if (const char* const how = device_->backend().describe_kernel(collective, bytes))
+      return std::vector<std::string>{how};
     if (!varies(collective)) piece = std::min(bytes, DevicePlan::kPieceBytes);
   }
   const Plans& plans = epoch_->plans();

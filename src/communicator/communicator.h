@@ -92,8 +92,8 @@ class Communicator final {
   // The CUDA device whose memory all buffers are in, or memory::kHost.
   [[nodiscard]] int device() const { return device_ == nullptr ? memory::kHost : device_->backend().ordinal(); }
   // See DeviceBackend::enqueue(); checks it as well.
-  Status enqueue_on_device(const Call& call, void* stream);
-  Status enqueue_on_device(const Transfer& transfer, void* stream);
+  Status enqueue_in_stream(const Call& call, void* stream);
+  Status enqueue_in_stream(const Transfer& transfer, void* stream);
 
   // Collective, behind all that is queued here: the ranks that name one color >= 0 make a communicator, ordered by
   // their keys and then by their ranks here. Null for a rank that names kNoColor. All of them are made or none: what

@@ -15,12 +15,12 @@ executor::CpuTuning tuning_for(const MachineRanks& machine) {
 
 }  // namespace
 
-Operations::Operations(const Epoch& epoch, CallHistory& history, Failures& failures, bool on_device)
+Operations::Operations(const Epoch& epoch, CallHistory& history, Failures& failures, bool own_buffers)
     : epoch_(epoch),
       history_(history),
       failures_(failures),
       executor_(epoch.waiter(), tuning_for(epoch.membership().machine)),
-      bound_(epoch, history, on_device) {}
+      bound_(epoch, history, own_buffers) {}
 
 // `name` says for messages what `run` does, the `sequence`th operation; what it fails with fails the communicator.
 template <class Name, class Run>

@@ -23,8 +23,8 @@ namespace tutti::internal {
 
 class Operations {
  public:
-  // All outlive this. on_device: BoundOperations'.
-  Operations(const Epoch& epoch, CallHistory& history, Failures& failures, bool on_device);
+  // All outlive this. own_buffers: BoundOperations'.
+  Operations(const Epoch& epoch, CallHistory& history, Failures& failures, bool own_buffers);
 
   // Each runs what it is given and returns when that is complete on this rank; an error has failed the communicator,
   // unless it refuses the call.

@@ -67,21 +67,21 @@ Status SubmissionQueue::submit(Queued next, Stream* stream, std::shared_ptr<Comp
 
 void SubmissionQueue::wait() {
   constexpr std::int64_t kLookMs = 200;
-  constexpr std::int64_t kLookDirectMs = 1;  // nobody tells of the end
-  const auto runs_directly = [&] { return device_ != nullptr && !failures_.failed() && device_->runs_directly(); };
+  constexpr std::int64_t kLookAtKernelMs = 1;  // nobody tells of the end
+  const auto runs_kernel = [&] { return device_ != nullptr && !failures_.failed() && device_->runs_kernel(); };
   const std::int64_t timeout_ms = epoch_.settings().timeout_ms;
   // The other ranks' streams may never come: all have called, so nobody else counts the time.
   const Deadline longest = Deadline::after_ms(timeout_ms);
-  for (bool direct = runs_directly(); has_queued() || direct; direct = runs_directly()) {
+  for (bool kernel = runs_kernel(); has_queued() || kernel; kernel = runs_kernel()) {
     if (device_ != nullptr) device_->look();
-    if (direct && !has_queued() && longest.passed()) {
+    if (kernel && !has_queued() && longest.passed()) {
       (void)failures_.fail(
           "finalize",
           Status::timeout(fmt::format("a collective has waited for the streams of all ranks for {} ms", timeout_ms)));
     }
-    const Deadline deadline = Deadline::after_ms(direct ? kLookDirectMs : kLookMs);
+    const Deadline deadline = Deadline::after_ms(kernel ? kLookAtKernelMs : kLookMs);
     const MutexLock lock(mutex_);
-    while (has_queued() || direct) {
+    while (has_queued() || kernel) {
       if (!changed_.wait_until(mutex_, deadline)) break;
     }
   }

@@ -18,7 +18,7 @@ void DeviceBackend::join(const Secret& secret) {
   convoy_ = DeviceConvoy::join(secret, static_cast<int>(here), ranks(), rank(), open_->device());
 }
 
-const char* DeviceBackend::direct_way(Collective collective, std::size_t bytes) {
+const char* DeviceBackend::describe_kernel(Collective collective, std::size_t bytes) {
   Call call;
   call.collective = collective;
   if (!may_run_directly(call)) return nullptr;

@@ -63,7 +63,7 @@ class DeviceBackend {
 
   [[nodiscard]] int ordinal() const { return open_->device().ordinal(); }
   // How a kernel does such calls: "direct", "direct by windows"; null: none does.
-  [[nodiscard]] const char* direct_way(Collective collective, std::size_t bytes);
+  [[nodiscard]] const char* describe_kernel(Collective collective, std::size_t bytes);
 
   // That the device takes the streams, null for its default one, and reaches the buffers. What is refused is so before
   // other ranks know of it.
@@ -85,7 +85,7 @@ class DeviceBackend {
   // How many batches a stream has still to come to. Any thread.
   [[nodiscard]] std::size_t coming() const { return coming_.load(std::memory_order_acquire); }
   // Whether a direct collective has still to end; or the device has failed.
-  [[nodiscard]] bool runs_directly() const { return open_->runs_directly(); }
+  [[nodiscard]] bool runs_kernel() const { return open_->runs_kernel(); }
   // The communicator has failed: kernels and streams that wait for other ranks go on. Any thread.
   void stop() noexcept;
   // Streams and graphs do not find the communicator any more.

@@ -64,7 +64,7 @@ const std::shared_ptr<StreamGate>& OpenDevice::gate(DeviceBackend& backend) {
   return gate_;
 }
 
-bool OpenDevice::runs_directly() const {
+bool OpenDevice::runs_kernel() const {
   if (!last_is_direct_) return false;
   const memory::CudaCurrent current = device_->use();
   auto reached = device_->has_reached(direct_event_);

@@ -106,7 +106,7 @@ class OpenDevice {
   // Whether all that was staged is back in the device, for which it waits so long.
   [[nodiscard]] bool await_return(std::int64_t longest_ms) const;
   // Whether a direct collective has still to end; or the device has failed.
-  [[nodiscard]] bool runs_directly() const;
+  [[nodiscard]] bool runs_kernel() const;
   // Whether the device still works. Any thread of the program's.
   [[nodiscard]] Status check() const;
 

@@ -80,7 +80,7 @@ std::string Epoch::pack_settings(const Settings& settings) const {
   told.algorithm = settings.algorithm;
   told.strict = settings.strict;
   told.reads_processes = reads_processes(settings);
-  told.on_device = memory::is_device_name(settings.device);
+  told.cuda_memory = memory::is_device_name(settings.device);
   net::Packer packer;
   packer.text(settings.transports).text(told.pack());
   return packer.bytes();

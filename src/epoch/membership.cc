@@ -90,9 +90,9 @@ Result<std::vector<RankSettings>> settings_of(const std::vector<PeerInfo>& peers
 // Long calls are cut on devices alone, so that ranks of both kinds would not call the same.
 Status check_devices(const std::vector<RankSettings>& told) {
   const auto other =
-      std::find_if(told.begin(), told.end(), [&](const auto& one) { return one.on_device != told[0].on_device; });
+      std::find_if(told.begin(), told.end(), [&](const auto& one) { return one.cuda_memory != told[0].cuda_memory; });
   if (other == told.end()) return {};
-  const auto memory = [](const RankSettings& one) { return one.on_device ? "a CUDA device" : "the host"; };
+  const auto memory = [](const RankSettings& one) { return one.cuda_memory ? "a CUDA device" : "the host"; };
   return Status::invalid_usage(fmt::format("buffers of rank 0 are in the memory of {}, those of rank {} in that of {}",
                                            memory(told[0]), other - told.begin(), memory(*other)));
 }
@@ -149,7 +149,7 @@ std::string RankSettings::pack() const {
   packer.number(static_cast<std::uint64_t>(port_gbits * kMbitsOfGbit)).text(topology);
   packer.number(level2_bytes).text(algorithm).text(tuning).number(static_cast<std::uint8_t>(strict));
   packer.text(memory_trouble);
-  packer.number(static_cast<std::uint8_t>(reads_processes)).number(static_cast<std::uint8_t>(on_device));
+  packer.number(static_cast<std::uint8_t>(reads_processes)).number(static_cast<std::uint8_t>(cuda_memory));
   packer.number(static_cast<std::uint32_t>(by_transport.size()));
   for (const auto& [name, told] : by_transport) packer.text(name).text(told);
   return packer.bytes();
@@ -181,7 +181,7 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
     return Status::remote("protocol error: no way to read memory has the number " + std::to_string(reads));
   }
   settings.reads_processes = static_cast<MemoryReads>(reads);
-  settings.on_device = unpacker.number<std::uint8_t>() != 0;
+  settings.cuda_memory = unpacker.number<std::uint8_t>() != 0;
   const auto count = unpacker.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < count && unpacker.ok(); ++i) {
     std::string name = unpacker.text();
@@ -225,7 +225,7 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings, const std::st
     told.topology = topology::to_json(*graph);
   }
   told.strict = settings.strict;
-  told.on_device = memory::is_device_name(settings.device);
+  told.cuda_memory = memory::is_device_name(settings.device);
   info->settings = told.pack();
   return info;
 }

@@ -38,7 +38,7 @@ struct RankSettings {
   std::uint64_t level2_bytes = 0;
   MemoryReads reads_processes = MemoryReads::kNever;
   std::string memory_trouble;  // why it cannot share memory with other processes; empty: it can
-  bool on_device = false;      // its buffers are in the memory of a CUDA device
+  bool cuda_memory = false;    // its buffers are in the memory of a CUDA device
   // Of these rank 0's hold.
   std::string algorithm;
   std::string tuning;    // what the file says that Settings::tuning names

@@ -249,7 +249,7 @@ void Routes::find_route(int from, int to, double call_bytes, schedule::Route& ro
   const auto f = static_cast<std::size_t>(from);
   const auto t = static_cast<std::size_t>(to);
   const bool within = rank_hosts_[f] == rank_hosts_[t];
-  const bool devices = within && on_device(from) && on_device(to);
+  const bool devices = within && is_gpu(from) && is_gpu(to);
   const MessageCosts& costs = devices ? costs_.between_devices : within ? costs_.within_host : costs_.between_hosts;
   route.resources.clear();
   route.latency_us = costs.latency_us;

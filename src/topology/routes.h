@@ -83,10 +83,10 @@ class Routes : public schedule::Interconnect {
     std::uint32_t link = 0;
     std::uint32_t position = 0;  // among the link's nodes
   };
-  [[nodiscard]] bool on_device(int rank) const {
+  [[nodiscard]] bool is_gpu(int rank) const {
     return node(graph_.ranks[static_cast<std::size_t>(rank)]).kind == NodeKind::kGpu;
   }
-  [[nodiscard]] const LocalCosts& local(int rank) const { return on_device(rank) ? costs_.device : costs_.host; }
+  [[nodiscard]] const LocalCosts& local(int rank) const { return is_gpu(rank) ? costs_.device : costs_.host; }
   void add_ranks(Sharing sharing, const Slowed& slowed);
   void add_memory();
   void share_processors(const std::vector<int>& ranks, int cores);
