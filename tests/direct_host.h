@@ -114,7 +114,7 @@ class HostBlock {
   std::array<std::byte*, kMostDirectRanks> to_{};
 };
 
-// All blocks of a launch, one after the other: of ranks that meet a block waits for theirs of the same number alone.
+// All blocks of a launch, one after the other: in a rendezvous a block waits for those of the same number alone.
 template <class Reach>
 void run_launch(const DirectCall& call, int columns, int rows, Reach reach) {
   for (int row = 0; row < rows; ++row) {

@@ -29,7 +29,7 @@ struct Call {
   const CustomOperator* custom = nullptr;  // what `op` is, if it is not built in
   Opaque opaque{};                         // what `type` is, if it is not built in
   std::size_t whole_count = 0;             // of the call that this is a part of, if it is: what ranks compare
-  bool only_meets = false;                 // ranks meet, by a barrier, and compare the call: its data goes another way
+  bool barrier_only = false;               // a barrier, in which ranks compare the call: its data goes another way
 };
 
 inline std::size_t element_bytes_of(const Call& call) {

@@ -13,8 +13,8 @@ Demand demand_of(const Call& call) {
   return order_of(call) == schedule::Order::kRanks ? Demand::kRankOrder : Demand::kNone;
 }
 
-// What is run of a call in which ranks only meet.
-const Call& meeting() {
+// What is run of a call that is a barrier only.
+const Call& barrier_call() {
   static const Call barrier{.collective = Collective::kBarrier, .count = 1};
   return barrier;
 }
@@ -36,7 +36,7 @@ Result<const executor::Operation*> BoundOperations::bind(const Call& call, const
       return &prepared->operation;
     }
   }
-  Call bound = call.only_meets ? meeting() : call;
+  Call bound = call.barrier_only ? barrier_call() : call;
   const std::size_t bytes = vector_bytes(bound);
   if (!has_data(bound.collective)) {
     // One byte of all-reduce: nobody has the result before everybody has contributed.
@@ -113,7 +113,7 @@ std::size_t BoundOperations::planned_bytes(const Call& call) const {
 
 bool BoundOperations::begins_at_once(const Call& call) {
   if (epoch_.membership().strict && ranks() > 1) return false;
-  if (call.only_meets) return begins_at_once(meeting());
+  if (call.barrier_only) return begins_at_once(barrier_call());
   if (call.varying != nullptr) varying_blocks_.lay_out(call, ranks(), rank());
   const std::size_t bytes = planned_bytes(call);
   if (has_data(call.collective) && bytes == 0) return true;
@@ -123,7 +123,7 @@ bool BoundOperations::begins_at_once(const Call& call) {
 }
 
 Result<std::unique_ptr<Plans::Making>> BoundOperations::begin_plan(const Call& call) {
-  if (call.only_meets) return begin_plan(meeting());
+  if (call.barrier_only) return begin_plan(barrier_call());
   const std::size_t bytes = planned_bytes(call);
   if (has_data(call.collective) && bytes == 0) return std::unique_ptr<Plans::Making>();
   const Demand demand = demand_of(call);

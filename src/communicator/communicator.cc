@@ -67,7 +67,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const std::shared_ptr<E
   Status status = guarded([&] {
     made.reset(new Communicator(epoch, std::move(device)));
     if (made->device_ != nullptr) {
-      if (Status s = made->device_->meet(deadline); !s.is_ok()) return s;
+      if (Status s = made->device_->open_windows(deadline); !s.is_ok()) return s;
     }
     if (Status s = made->failures_.watch(); !s.is_ok()) return s;
     log::debug(fmt::format(
@@ -187,7 +187,7 @@ Status Communicator::enqueue_in_stream(const Transfer& transfer, void* stream) {
 }
 
 Status Communicator::async_error() {
-  if (device_ != nullptr) device_->backend().look_at_meetings();
+  if (device_ != nullptr) device_->backend().look_at_reports();
   return failures_.state().status();
 }
 

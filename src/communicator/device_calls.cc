@@ -13,14 +13,14 @@ DeviceCalls::DeviceCalls(std::unique_ptr<OpenDevice> device, const Epoch& epoch,
     : epoch_(epoch),
       failures_(failures),
       queue_(queue),
-      backend_(new DeviceBackend(std::move(device), *this, epoch.membership(), failures.state(),
+      backend_(new DeviceBackend(std::move(device), *this, epoch.membership(), failures.state(), epoch.secret(),
                                  epoch.settings().timeout_ms)) {
   failures.stop_with(backend_.get());
   queue.set_device(backend_.get());
 }
 
-Status DeviceCalls::meet(Deadline deadline) {
-  return backend_->meet(epoch_.secret(), [&](const std::string& own) { return epoch_.all_gather(own, deadline); });
+Status DeviceCalls::open_windows(Deadline deadline) {
+  return backend_->open_windows([&](const std::string& own) { return epoch_.all_gather(own, deadline); });
 }
 
 Status DeviceCalls::enqueue(std::shared_ptr<const Batch> batch, void* stream) {

@@ -21,8 +21,8 @@ class DeviceCalls final : private DeviceOwner {
  public:
   // All outlive this. The failures and the queue know of the device from then on.
   DeviceCalls(std::unique_ptr<OpenDevice> device, const Epoch& epoch, Failures& failures, SubmissionQueue& queue);
-  // Collective, before the first call: meets the other ranks.
-  Status meet(Deadline deadline);
+  // Collective, before the first call.
+  Status open_windows(Deadline deadline);
 
   [[nodiscard]] DeviceBackend& backend() { return *backend_; }
   // Checks the batch, and queues it in `stream`: DeviceBackend::enqueue().

@@ -115,7 +115,7 @@ class PreparedCalls {
   // Whether calls of this kind are prepared: those that their fingerprint and count describe fully, and whose buffers
   // the operation uses as they are.
   [[nodiscard]] static bool keeps(const Call& call, const transport::Fingerprint& fingerprint) {
-    return call.custom == nullptr && call.type != DataType::kOpaque && !call.only_meets && call.varying == nullptr &&
+    return call.custom == nullptr && call.type != DataType::kOpaque && !call.barrier_only && call.varying == nullptr &&
            !executor::is_check(fingerprint) && !needs_copy(call);
   }
 

@@ -10,21 +10,13 @@
 
 namespace tutti::internal {
 
-void DeviceBackend::join(const Secret& secret) {
-  const PeerInfo& self = ranks_.peers[static_cast<std::size_t>(rank())];
-  const auto here = std::count_if(ranks_.peers.begin(), ranks_.peers.end(),
-                                  [&](const PeerInfo& peer) { return peer.process == self.process; });
-  if (here == 1 && ranks() > 1) return;
-  convoy_ = DeviceConvoy::join(secret, static_cast<int>(here), ranks(), rank(), open_->device());
-}
-
 const char* DeviceBackend::describe_kernel(Collective collective, std::size_t bytes) {
   Call call;
   call.collective = collective;
   if (!may_run_directly(call)) return nullptr;
-  if (convoy_ != nullptr && convoy_->is_one_device(failure_)) return "direct";
-  return windows_ != nullptr && bytes >= windows_->least_bytes() && has_data(collective) ? "direct by windows"
-                                                                                         : nullptr;
+  if (rendezvous_->is_one_device(failure_)) return "direct";
+  const bool by_windows = has_windows_ && bytes >= rendezvous_->windows().least_bytes && has_data(collective);
+  return by_windows ? "direct by windows" : nullptr;
 }
 
 Status DeviceBackend::enqueue(std::shared_ptr<const Batch> batch, std::span<void* const> streams) {
@@ -62,7 +54,7 @@ Status DeviceBackend::judge_queued(const Batch& batch, Status status, bool captu
 
 Result<std::unique_ptr<DeviceSubmission>> DeviceBackend::begin(std::shared_ptr<const Batch> batch,
                                                                std::span<void* const> streams) {
-  look_at_meetings();
+  look_at_reports();
   if (Status s = owner_.begin_call(); !s.is_ok()) return s;
   bool captures = false;
   std::unique_ptr<DeviceSubmission> begun;
@@ -73,10 +65,10 @@ Result<std::unique_ptr<DeviceSubmission>> DeviceBackend::begin(std::shared_ptr<c
     if (Status s = find_capture(streams, &capture); !s.is_ok()) return s;
     captures = capture != 0;
     if (captures) return this->capture(batch, capture, streams.front());
-    begun = std::make_unique<DeviceSubmission>(*this, batch, streams);
+    begun = std::make_unique<DeviceSubmission>(this, batch, streams);
     begun->own_thread = std::any_of(streams.begin(), streams.end(), memory::CudaDevice::is_of_thread);
-    if (convoy_ == nullptr || batch->calls.empty()) {
-      begun->state = DeviceSubmission::State::kApart;
+    if (!rendezvous_->batches() || batch->calls.empty()) {
+      begun->state = DeviceSubmission::State::kAlone;
     } else {
       begun->direct =
           batch->transfers.empty() && std::all_of(batch->calls.begin(), batch->calls.end(), [&](const Call& call) {
@@ -88,16 +80,16 @@ Result<std::unique_ptr<DeviceSubmission>> DeviceBackend::begin(std::shared_ptr<c
   if (!status.is_ok()) return judge_queued(*batch, std::move(status), captures);
   // Not while the device is current: the last one that comes makes others current.
   if (begun != nullptr && begun->state == DeviceSubmission::State::kUnderWay) {
-    Status come = guarded([&] { return convoy_->come(rank(), begun.get()), Status(); });
-    if (!come.is_ok()) return judge_queued(*batch, std::move(come), false);
+    Status brought = guarded([&] { return bring(begun.get()), Status(); });
+    if (!brought.is_ok()) return judge_queued(*batch, std::move(brought), false);
   }
   return begun;
 }
 
 Status DeviceBackend::end(DeviceSubmission* begun) {
   if (begun == nullptr) return {};
-  if (convoy_ != nullptr) convoy_->wait(begun, failure_);
-  if (begun->state == DeviceSubmission::State::kApart) begun->status = guarded([&] { return queue_alone(begun); });
+  rendezvous_->wait(begun, failure_);
+  if (begun->state == DeviceSubmission::State::kAlone) begun->status = guarded([&] { return queue_alone(begun); });
   return judge_queued(*begun->batch, std::move(begun->status), false);
 }
 
@@ -107,6 +99,13 @@ Status DeviceBackend::queue_alone(DeviceSubmission* own) {
     if (Status s = step_staged(*own, step); !s.is_ok()) return s;
   }
   return end_staged(*own);
+}
+
+void DeviceBackend::bring(DeviceSubmission* own) {
+  const DeviceRendezvous::Launch launch = rendezvous_->bring(rank(), own);
+  if (launch.all.empty()) return;
+  submit_together(launch.all, launch.one_device && can_submit_directly(launch.all));
+  rendezvous_->finish();
 }
 
 void DeviceBackend::submit_together(std::span<DeviceSubmission* const> all, bool direct) {
@@ -120,15 +119,15 @@ void DeviceBackend::submit_together(std::span<DeviceSubmission* const> all, bool
       if (one->status.is_ok()) one->status = guarded([&] { return what(one); });
     }
   };
-  of_each([](DeviceSubmission* one) { return one->backend.begin_staged(one); });
+  of_each([](DeviceSubmission* one) { return one->backend->begin_staged(one); });
   std::size_t steps = 0;
   for (const DeviceSubmission* const one : all) {
     if (one->status.is_ok()) steps = std::max(steps, one->plan->steps());
   }
   for (std::size_t step = 0; step < steps; ++step) {
-    of_each([&](const DeviceSubmission* one) { return one->backend.step_staged(*one, step); });
+    of_each([&](const DeviceSubmission* one) { return one->backend->step_staged(*one, step); });
   }
-  of_each([](const DeviceSubmission* one) { return one->backend.end_staged(*one); });
+  of_each([](const DeviceSubmission* one) { return one->backend->end_staged(*one); });
 }
 
 // In the order of the calls, whatever their streams: each waits until the one before is back in the device, which also
@@ -145,8 +144,8 @@ Status DeviceBackend::gather_streams(const DeviceSubmission& own) {
 }
 
 DevicePlan::Setting DeviceBackend::setting_of_plan(DeviceChannel& channel) const {
-  const bool direct = windows_ != nullptr && !owner_.is_forced();
-  return {rank(), ranks(), channel, open_->device(), direct ? windows_.get() : nullptr};
+  const bool by_windows = has_windows_ && !owner_.is_forced();
+  return {rank(), ranks(), channel, open_->device(), by_windows ? rendezvous_ : nullptr};
 }
 
 Status DeviceBackend::begin_staged(DeviceSubmission* own) {
@@ -172,7 +171,7 @@ Status DeviceBackend::begin_staged(DeviceSubmission* own) {
 
 Status DeviceBackend::step_staged(const DeviceSubmission& own, std::size_t step) {
   if (step >= own.plan->steps()) return {};
-  const memory::CudaCurrent current = own.backend.open_->device().use();
+  const memory::CudaCurrent current = own.backend->open_->device().use();
   if (Status s = current.status(); !s.is_ok()) return s;
   return own.plan->put_step(step, memory::CudaDevice::stream_of(own.streams.front()));
 }
@@ -199,7 +198,6 @@ Status DeviceBackend::capture_staged(std::shared_ptr<const Batch> batch, std::ui
   const DeviceChannel& words = (*channel)->channel();
   auto plan = DevicePlan::make(std::move(batch), setting_of_plan((*channel)->channel()));
   if (!plan.is_ok()) return plan.status();
-  if ((*plan)->uses_windows()) windows_->set_captured();
   auto coming = std::make_unique<ComingBatch>(open_->gate(*this), *plan, std::move(*channel));
   if (!first) {
     if (Status s = device.wait_for(at, open_->captured_event()); !s.is_ok()) return s;
@@ -235,21 +233,20 @@ void DeviceBackend::stream_has_come(const std::shared_ptr<const DevicePlan>& pla
 
 void DeviceBackend::look() {
   if (failure_.failed()) return;
-  look_at_meetings();
+  look_at_reports();
   if (Status works = open_->check(); !works.is_ok()) (void)owner_.fail("device", std::move(works));
 }
 
 void DeviceBackend::stop() noexcept {
-  if (convoy_ != nullptr) convoy_->stop();
-  if (windows_ != nullptr) windows_->stop();
+  rendezvous_->stop(rank());
 }
 
 void DeviceBackend::leave() {
-  if (convoy_ != nullptr) convoy_->leave();
+  rendezvous_->leave(rank());
 }
 
 void DeviceBackend::release(std::int64_t longest_ms) {
-  if (windows_ != nullptr && !failure_.failed() && open_->await_return(longest_ms)) windows_->set_quiet();
+  if (has_windows_ && !failure_.failed() && open_->await_return(longest_ms)) rendezvous_->set_quiet(rank());
 }
 
 }  // namespace tutti::internal

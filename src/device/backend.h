@@ -1,6 +1,6 @@
 // Runs a communicator's operations on the memory of a CUDA device, in the order of the calls. It puts them into
-// streams, alone or together with those of other ranks (convoy.h), or into a graph. A staged operation passes through
-// the host (plan.h); a direct one is done by a kernel (direct.h).
+// streams, alone or together with those of other ranks (rendezvous.h), or into a graph. A staged operation passes
+// through the host (plan.h); a direct one is done by a kernel (direct.h).
 //
 // Threads: the one that makes the communicator's calls, unless a function says otherwise.
 #pragma once
@@ -15,10 +15,9 @@
 #include "base/failure.h"
 #include "base/status.h"
 #include "calls/batch.h"
-#include "device/convoy.h"
 #include "device/open_device.h"
 #include "device/plan.h"
-#include "device/windows.h"
+#include "device/rendezvous.h"
 #include "join/unique_id.h"
 #include "transport/ranks.h"
 
@@ -50,16 +49,20 @@ class DeviceOwner {
 
 class DeviceBackend {
  public:
-  // `timeout_ms`: the communicator's. The rest outlives it.
+  // Joins the rendezvous of the communicator's ranks. `secret`, `timeout_ms`: the communicator's. The rest outlives it.
   DeviceBackend(std::unique_ptr<OpenDevice> open, DeviceOwner& owner, const Ranks& ranks, const FailureState& failure,
-                std::int64_t timeout_ms)
-      : owner_(owner), ranks_(ranks), failure_(failure), timeout_ms_(timeout_ms), open_(std::move(open)) {}
+                const Secret& secret, std::int64_t timeout_ms)
+      : owner_(owner),
+        ranks_(ranks),
+        failure_(failure),
+        timeout_ms_(timeout_ms),
+        open_(std::move(open)),
+        rendezvous_(DeviceRendezvous::join(secret, ranks.peers, ranks.rank, open_->device())) {}
   DeviceBackend(const DeviceBackend&) = delete;
   DeviceBackend& operator=(const DeviceBackend&) = delete;
 
-  // Before the first call. Collective: the ranks of several processes share windows, those of one process meet on their
-  // devices. `secret`: the communicator's.
-  Status meet(const Secret& secret, const DirectWindows::AllGather& all_gather);
+  // Collective, before the first call.
+  Status open_windows(const DeviceRendezvous::AllGather& all_gather);
 
   [[nodiscard]] int ordinal() const { return open_->device().ordinal(); }
   // How a kernel does such calls: "direct", "direct by windows"; null: none does.
@@ -77,8 +80,8 @@ class DeviceBackend {
   Result<std::unique_ptr<DeviceSubmission>> begin(std::shared_ptr<const Batch> batch, std::span<void* const> streams);
   Status end(DeviceSubmission* begun);
 
-  // Fails the communicator if ranks that met on the device did not agree. Any thread.
-  void look_at_meetings();
+  // Fails the communicator if a kernel of a graph has reported that its rendezvous failed. Any thread.
+  void look_at_reports();
   // The same, and also fails it if the device no longer works: operations in its streams would never end. Asks the
   // driver.
   void look();
@@ -96,14 +99,10 @@ class DeviceBackend {
 
   // For streams and graphs: one has come to a batch, for the only time, or in a graph. Any thread; calls no driver.
   void stream_has_come(const std::shared_ptr<const DevicePlan>& plan, bool once);
-  // For the convoy: what all ranks, which are in this process, do together. Their states are settled by the caller.
-  static bool can_submit_directly(std::span<DeviceSubmission* const> all);
-  static void submit_together(std::span<DeviceSubmission* const> all, bool direct);
 
  private:
   [[nodiscard]] int rank() const { return ranks_.rank; }
   [[nodiscard]] int ranks() const { return ranks_.ranks(); }
-  void join(const Secret& secret);
   Status find_capture(std::span<void* const> streams, std::uint64_t* capture) const;
   // What is the communicator's fault is its failure, unless nothing runs yet.
   Status judge_queued(const Batch& batch, Status status, bool captures);
@@ -114,6 +113,11 @@ class DeviceBackend {
   // Behind what was called before, and behind what is in all of its streams.
   Status gather_streams(const DeviceSubmission& own);
   Status queue_alone(DeviceSubmission* own);
+  // To the rendezvous; the last rank that comes puts the batches of all into their streams, as one kernel's work or
+  // step by step.
+  void bring(DeviceSubmission* own);
+  static bool can_submit_directly(std::span<DeviceSubmission* const> all);
+  static void submit_together(std::span<DeviceSubmission* const> all, bool direct);
   [[nodiscard]] DevicePlan::Setting setting_of_plan(DeviceChannel& channel) const;
   static Status submit_directly(std::span<DeviceSubmission* const> all);
   // Whether a kernel may do the call where the ranks have one device, or windows; whether it can, with these buffers.
@@ -121,20 +125,19 @@ class DeviceBackend {
   [[nodiscard]] Status check_direct_buffers(const Call& call) const;
   [[nodiscard]] DirectCall kernels_call(const Call& call) const;
   Status capture(const std::shared_ptr<const Batch>& batch, std::uint64_t capture, void* stream);
-  Status capture_directly(const Call& call, const std::shared_ptr<DirectMeetings>& meetings, std::uint64_t capture,
-                          void* stream);
+  Status capture_directly(const Call& call, std::uint64_t capture, void* stream);
   Status capture_staged(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream);
-  // Null: its ranks do not meet on a device.
-  Result<std::shared_ptr<DirectMeetings>> meetings();
+  // Whether graphs have kernels that rendezvous on the device; the same on all ranks.
+  Result<bool> can_capture_directly();
 
   DeviceOwner& owner_;
   const Ranks& ranks_;
   const FailureState& failure_;
   const std::int64_t timeout_ms_;
   const std::unique_ptr<OpenDevice> open_;
-  std::shared_ptr<DeviceConvoy> convoy_;    // null: it has no other ranks in this process, though there are some
-  std::unique_ptr<DirectWindows> windows_;  // null: none
-  std::uint32_t captured_calls_ = 0;        // that meet on the device
+  const std::shared_ptr<DeviceRendezvous> rendezvous_;
+  bool has_windows_ = false;
+  std::uint32_t captured_calls_ = 0;  // that rendezvous on the device
   std::atomic<std::size_t> coming_{0};
 };
 

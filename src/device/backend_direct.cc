@@ -1,5 +1,5 @@
 // Collectives that a kernel does on the buffers of all ranks, which lie in one device (device/direct.h): one launch
-// for all ranks where their threads come together (convoy.h), and one of each rank in graphs.
+// for all ranks if they launch together (rendezvous.h), and one of each rank in graphs.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -52,14 +52,10 @@ DirectCall DeviceBackend::kernels_call(const Call& call) const {
   return made;
 }
 
-Status DeviceBackend::meet(const Secret& secret, const DirectWindows::AllGather& all_gather) {
-  if (DirectWindows::may_serve(ranks_.peers)) {
-    auto opened = DirectWindows::open(ranks_.peers, rank(), open_->device(), open_->kernels(), all_gather);
-    if (!opened.is_ok()) return opened.status();
-    windows_ = std::move(*opened);
-  }
-  join(secret);
-  return {};
+Status DeviceBackend::open_windows(const DeviceRendezvous::AllGather& all_gather) {
+  auto opened = rendezvous_->open_windows(rank(), ranks_.peers, open_->kernels(), all_gather);
+  if (opened.is_ok()) has_windows_ = *opened;
+  return opened.status();
 }
 
 bool DeviceBackend::can_submit_directly(std::span<DeviceSubmission* const> all) {
@@ -72,17 +68,17 @@ bool DeviceBackend::can_submit_directly(std::span<DeviceSubmission* const> all) 
 
 // In a stream of the first rank, behind what is in those of the others.
 Status DeviceBackend::submit_directly(std::span<DeviceSubmission* const> all) {
-  DeviceBackend& first = all.front()->backend;
+  DeviceBackend& first = *all.front()->backend;
   const memory::CudaDevice& device = first.open_->device();
   const memory::CudaCurrent current = device.use();
   if (Status s = current.status(); !s.is_ok()) return s;
   const auto stream = memory::CudaDevice::stream_of(all.front()->streams.front());
   const auto others = all.subspan(1);
   for (DeviceSubmission* const one : all) {
-    if (Status s = one->backend.gather_streams(*one); !s.is_ok()) return s;
+    if (Status s = one->backend->gather_streams(*one); !s.is_ok()) return s;
   }
   for (DeviceSubmission* const one : others) {
-    const auto event = one->backend.open_->event();
+    const auto event = one->backend->open_->event();
     if (Status s = device.record(memory::CudaDevice::stream_of(one->streams.front()), event); !s.is_ok()) return s;
     if (Status s = device.wait_for(stream, event); !s.is_ok()) return s;
   }
@@ -100,7 +96,7 @@ Status DeviceBackend::submit_directly(std::span<DeviceSubmission* const> all) {
   const auto end = first.open_->direct_event();
   if (Status s = device.record(stream, end); !s.is_ok()) return s;
   for (DeviceSubmission* const one : all) {
-    OpenDevice& own = *one->backend.open_;
+    OpenDevice& own = *one->backend->open_;
     if (one != all.front()) {
       if (Status s = device.wait_for(memory::CudaDevice::stream_of(one->streams.front()), end); !s.is_ok()) return s;
       if (Status s = device.record(memory::CudaDevice::stream_of(one->streams.front()), own.direct_event()); !s.is_ok())
@@ -114,11 +110,9 @@ Status DeviceBackend::submit_directly(std::span<DeviceSubmission* const> all) {
   return {};
 }
 
-Result<std::shared_ptr<DirectMeetings>> DeviceBackend::meetings() {
-  if (convoy_ == nullptr || open_->kernels() == nullptr || !convoy_->is_one_device(failure_)) {
-    return std::shared_ptr<DirectMeetings>();
-  }
-  return convoy_->meetings(*open_->kernels());
+Result<bool> DeviceBackend::can_capture_directly() {
+  if (open_->kernels() == nullptr || !rendezvous_->is_one_device(failure_)) return false;
+  return rendezvous_->open_mailboxes(*open_->kernels());
 }
 
 // Which calls a kernel does depends on the calls alone, so that all ranks decide alike. What lies between those is
@@ -126,13 +120,10 @@ Result<std::shared_ptr<DirectMeetings>> DeviceBackend::meetings() {
 Status DeviceBackend::capture(const std::shared_ptr<const Batch>& batch, std::uint64_t capture, void* stream) {
   const std::vector<Call>& calls = batch->calls;
   const auto direct = [&](const Call& call) { return !is_empty(call) && may_run_directly(call); };
-  std::shared_ptr<DirectMeetings> met;
-  if (std::any_of(calls.begin(), calls.end(), direct)) {
-    auto found = meetings();
-    if (!found.is_ok()) return found.status();
-    met = std::move(*found);
-  }
-  if (met == nullptr) return capture_staged(batch, capture, stream);
+  if (std::none_of(calls.begin(), calls.end(), direct)) return capture_staged(batch, capture, stream);
+  auto can = can_capture_directly();
+  if (!can.is_ok()) return can.status();
+  if (!*can) return capture_staged(batch, capture, stream);
   // First what is refused: nothing of the batch is in the graph then.
   for (const Call& call : calls) {
     if (!direct(call)) continue;
@@ -151,19 +142,18 @@ Status DeviceBackend::capture(const std::shared_ptr<const Batch>& batch, std::ui
       continue;
     }
     if (Status s = capture_rest(); !s.is_ok()) return s;
-    if (Status s = capture_directly(call, met, capture, stream); !s.is_ok()) return s;
+    if (Status s = capture_directly(call, capture, stream); !s.is_ok()) return s;
   }
   rest->transfers = batch->transfers;
   return capture_rest();
 }
 
-Status DeviceBackend::capture_directly(const Call& call, const std::shared_ptr<DirectMeetings>& met,
-                                       std::uint64_t capture, void* stream) {
-  using Kept = std::shared_ptr<DirectMeetings>;
+Status DeviceBackend::capture_directly(const Call& call, std::uint64_t capture, void* stream) {
+  using Kept = std::shared_ptr<DeviceRendezvous>;
   const memory::CudaDevice& device = open_->device();
   const auto at = memory::CudaDevice::stream_of(stream);
   const bool first = open_->begins_capture(capture);
-  auto kept = std::make_unique<Kept>(met);
+  auto kept = std::make_unique<Kept>(rendezvous_);
   const auto forget = [](void* memory) { delete static_cast<Kept*>(memory); };
   if (Status s = device.give_to_graph(at, kept.release(), forget); !s.is_ok()) return s;
   if (!first) {
@@ -177,18 +167,18 @@ Status DeviceBackend::capture_directly(const Call& call, const std::shared_ptr<D
   made.fingerprint = executor::make_fingerprint(0, call.collective, call.type, call.op, call.root,
                                                 executor::count_with_element_bytes(call.opaque, call.count));
   made.number = captured_calls_++;
-  met->add_to(&made, rank());
+  rendezvous_->add_mailboxes(&made, rank());
   const DirectKernels& kernels = *open_->kernels();
-  const unsigned columns = std::min(kernels.useful_columns(made), met->columns());
+  const unsigned columns = std::min(kernels.useful_columns(made), rendezvous_->columns());
   if (Status s = kernels.launch(made, at, columns); !s.is_ok()) return s;
   if (Status s = device.record(at, open_->captured_event()); !s.is_ok()) return s;
   open_->set_captured(capture);
   return {};
 }
 
-void DeviceBackend::look_at_meetings() {
-  if (convoy_ == nullptr || failure_.failed()) return;
-  const DirectReport report = convoy_->report(rank());
+void DeviceBackend::look_at_reports() {
+  if (failure_.failed()) return;
+  const DirectReport report = rendezvous_->report(rank());
   switch (report.outcome) {
     case DirectOutcome::kGoes: return;
     case DirectOutcome::kMismatch:

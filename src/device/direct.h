@@ -4,8 +4,8 @@
 // own block. After Rabenseifner's reduce-scatter and all-gather (2004), with both done in place at the peers.
 //
 // Either one launch does the parts of all ranks, when all inputs are there; or each rank launches its own, and their
-// thread blocks meet: before, to tell each other where the buffers are, and after. Such a launch needs nothing of the
-// host, and meetings are numbered on the device: so it can be captured in a graph and replayed.
+// thread blocks rendezvous (rendezvous.h): before, to tell each other where the buffers are, and after. Such a launch
+// needs nothing of the host, and the device counts the rendezvous: so it can be captured in a graph and replayed.
 //
 // Thread blocks run this code on devices, and threads of the host in tests (direct_host.h): they differ in their Block.
 //   int row()                    of the launch: the rank whose part it is, where one launch does all
@@ -38,7 +38,7 @@
 namespace tutti::internal {
 
 inline constexpr int kMostDirectRanks = 8;
-inline constexpr unsigned kMostDirectBlocks = 64;  // of a rank that meets others
+inline constexpr unsigned kMostDirectBlocks = 64;  // of a rank whose kernel waits for others
 
 inline constexpr std::uint32_t kDirect = collectives_that([](const CollectiveInfo& info) {
   return !info.varies && info.origin != Origin::kPrefix && info.origin != Origin::kPrefixBefore;
@@ -55,21 +55,21 @@ struct DirectNotice {
   transport::Fingerprint fingerprint;
 };
 
-// A rank's, in memory of the device; zero at first. A thread block of a rank meets those of the same number of its
-// peers.
+// A rank's, in memory of the device; zero at first. A rendezvous is one of the thread blocks of all ranks that have the
+// same number, their column.
 struct DirectMailbox {
   // In a counter: one of the ranks has given up. Then nobody gets behind it any more.
   static constexpr std::uint64_t kEnded = std::uint64_t{1} << 63;
   struct alignas(128) Counter {
     std::uint64_t value = 0;
   };
-  struct alignas(128) Meeting {
+  struct alignas(128) Column {
     Counter all;                                            // rank 0's: how often any rank has come, and kEnded
     std::array<DirectNotice, kMostDirectRanks> notices;     // by the rank that has written it
     std::array<std::uint64_t, kMostDirectRanks> arrived{};  // rank 0's, by rank: how often it has come, for reports
-    std::uint64_t meetings = 0;                             // that have been; the rank's own
+    std::uint64_t passed = 0;                               // rendezvous that have been; the rank's own
   };
-  std::array<Meeting, kMostDirectBlocks> meetings;
+  std::array<Column, kMostDirectBlocks> columns;
 };
 
 // kStopped: by the host, as the communicator has failed or a rank has left it.
@@ -89,7 +89,7 @@ constexpr DirectReport unpack_report(std::uint64_t word) {
           static_cast<std::uint32_t>(word >> 32)};
 }
 
-// What host and device tell each other of ranks that meet: in page-locked memory.
+// What host and device tell each other of a rendezvous: in page-locked memory.
 struct DirectControl {
   std::uint32_t stop = 0;  // not 0: by the host, or a device on which calls differ: every launch ends that waits
   alignas(8) std::array<std::uint64_t, kMostDirectRanks> reports{};  // by rank, of its first failure, as pack_report()
@@ -101,15 +101,15 @@ struct DirectCall {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   int ranks = 1;
-  int rank = -1;          // whose part it is, which meets those of the others; -1: nobody meets
+  int rank = -1;          // whose part it is, in a rendezvous with those of the others; -1: no kernel waits
   int only = -1;          // then: whose part it is; -1: one launch does all of them
   std::size_t count = 0;  // elements, as in the call
   std::size_t element_bytes = 1;
   std::uint32_t divisor = 0;  // of an average
-  // By rank, as the device reaches them; of a rank that meets others its own alone.
+  // By rank, as the device accesses them; before a rendezvous the rank's own alone.
   std::array<const std::byte*, kMostDirectRanks> in{};
   std::array<std::byte*, kMostDirectRanks> out{};
-  // Of ranks that meet; a control also where a launch may be let go.
+  // Of a rendezvous; a control also if a launch may be let go.
   std::array<DirectMailbox*, kMostDirectRanks> mailboxes{};
   DirectControl* control = nullptr;
   std::uint64_t timeout_ns = 0;  // that a rank waits for another
@@ -151,15 +151,15 @@ enum class GivesUp : bool { kWhenTold, kAtTimeout };
 // Every rank's thread block of this number has come here as often as this one: false if the launch is to end, which no
 // rank's then gets behind. What they wrote before is seen after.
 template <class Block>
-TUTTI_HOST_DEVICE bool meet(const DirectCall& call, Block& block, std::uint64_t number, GivesUp gives_up) {
+TUTTI_HOST_DEVICE bool rendezvous(const DirectCall& call, Block& block, std::uint64_t number, GivesUp gives_up) {
   constexpr unsigned kIdleBetweenLooks = 1024;
-  DirectMailbox::Meeting& meeting = call.mailboxes[0]->meetings[block.column()];
+  DirectMailbox::Column& column = call.mailboxes[0]->columns[block.column()];
   const std::uint64_t wanted = number * static_cast<std::uint64_t>(call.ranks);
   bool goes_on = true;
   block.sync();
   block.each(1, [&](int) {
-    block.store(meeting.arrived[call.rank], number);
-    std::uint64_t come = block.add(meeting.all.value, 1) + 1;
+    block.store(column.arrived[call.rank], number);
+    std::uint64_t come = block.add(column.all.value, 1) + 1;
     std::uint64_t since = 0;
     for (unsigned idle = 0; come < wanted;) {
       if (++idle % kIdleBetweenLooks == 0) {
@@ -168,13 +168,13 @@ TUTTI_HOST_DEVICE bool meet(const DirectCall& call, Block& block, std::uint64_t 
         const bool told = gives_up == GivesUp::kWhenTold && block.told(*call.control);
         if (told || now - since > call.timeout_ns) {
           // Unless all have come meanwhile: they may be behind it already.
-          std::uint64_t seen = block.load(meeting.all.value);
-          while (seen < wanted && !block.exchange(meeting.all.value, seen, seen | DirectMailbox::kEnded)) {
-            seen = block.load(meeting.all.value);
+          std::uint64_t seen = block.load(column.all.value);
+          while (seen < wanted && !block.exchange(column.all.value, seen, seen | DirectMailbox::kEnded)) {
+            seen = block.load(column.all.value);
           }
           if (seen < wanted) {
             int late = 0;
-            while (late + 1 < call.ranks && block.load(meeting.arrived[late]) >= number) ++late;
+            while (late + 1 < call.ranks && block.load(column.arrived[late]) >= number) ++late;
             block.report(call, told ? DirectOutcome::kStopped : DirectOutcome::kTimeout, late);
             goes_on = false;
           } else if ((seen & DirectMailbox::kEnded) != 0) {
@@ -184,7 +184,7 @@ TUTTI_HOST_DEVICE bool meet(const DirectCall& call, Block& block, std::uint64_t 
           return;
         }
       }
-      come = block.load(meeting.all.value);
+      come = block.load(column.all.value);
     }
     if ((come & DirectMailbox::kEnded) == 0) return;
     goes_on = false;
@@ -193,31 +193,31 @@ TUTTI_HOST_DEVICE bool meet(const DirectCall& call, Block& block, std::uint64_t 
   return block.all(goes_on);
 }
 
-// Tells the others of the call and hears of theirs. Their notices are this rank's to read until the next meeting. If
+// Tells the others of the call and hears of theirs. Their notices are this rank's to read until the next rendezvous. If
 // one differs from this rank's, each rank finds one that differs from its own.
 template <class Block>
-TUTTI_HOST_DEVICE bool tell_notices(const DirectCall& call, Block& block, std::uint64_t number) {
+TUTTI_HOST_DEVICE bool exchange_notices(const DirectCall& call, Block& block, std::uint64_t number) {
   const int column = block.column();
   // Nothing is told behind the end: peers may compare still what was told before.
   bool ended = false;
   block.each(1, [&](int) {
-    ended = (block.load(call.mailboxes[0]->meetings[column].all.value) & DirectMailbox::kEnded) != 0;
+    ended = (block.load(call.mailboxes[0]->columns[column].all.value) & DirectMailbox::kEnded) != 0;
     if (ended) block.report(call, DirectOutcome::kStopped, call.rank);
   });
   if (!block.all(!ended)) return false;
   block.each(call.ranks, [&](int peer) {
-    call.mailboxes[peer]->meetings[column].notices[call.rank] = {call.in[call.rank], call.out[call.rank],
-                                                                 call.fingerprint};
+    call.mailboxes[peer]->columns[column].notices[call.rank] = {call.in[call.rank], call.out[call.rank],
+                                                                call.fingerprint};
   });
-  if (!meet(call, block, number, GivesUp::kWhenTold)) return false;
+  if (!rendezvous(call, block, number, GivesUp::kWhenTold)) return false;
   bool same = true;
   block.each(call.ranks, [&](int peer) {
-    const DirectNotice& notice = call.mailboxes[call.rank]->meetings[column].notices[peer];
+    const DirectNotice& notice = call.mailboxes[call.rank]->columns[column].notices[peer];
     if (notice.fingerprint == call.fingerprint) return;
     same = false;
     block.report(call, DirectOutcome::kMismatch, peer);
     // All find that, and none goes on; nor do launches to come. Blocks that have no counterpart wait.
-    (void)block.set_bits(call.mailboxes[0]->meetings[column].all.value, DirectMailbox::kEnded);
+    (void)block.set_bits(call.mailboxes[0]->columns[column].all.value, DirectMailbox::kEnded);
     block.stop(*call.control);
   });
   return block.all(same);
@@ -304,10 +304,10 @@ TUTTI_HOST_DEVICE void exchange_blocks(const DirectCall& call, Block& block, int
 template <class Block>
 TUTTI_HOST_DEVICE void do_part(const DirectCall& call, Block& block, int rank) {
   const auto input = [&](int peer) {
-    return call.rank < 0 ? call.in[peer] : call.mailboxes[rank]->meetings[block.column()].notices[peer].in;
+    return call.rank < 0 ? call.in[peer] : call.mailboxes[rank]->columns[block.column()].notices[peer].in;
   };
   const auto output = [&](int peer) {
-    return call.rank < 0 ? call.out[peer] : call.mailboxes[rank]->meetings[block.column()].notices[peer].out;
+    return call.rank < 0 ? call.out[peer] : call.mailboxes[rank]->columns[block.column()].notices[peer].out;
   };
   if (call.collective == Collective::kAllToAll) {
     exchange_blocks(call, block, rank, input, output);
@@ -341,14 +341,14 @@ TUTTI_HOST_DEVICE void run_directly(const DirectCall& call, Block& block) {
     if (block.all(goes)) do_part(call, block, call.only < 0 ? block.row() : call.only);
     return;
   }
-  std::uint64_t& meetings = call.mailboxes[call.rank]->meetings[block.column()].meetings;
-  const std::uint64_t before = meetings;
-  if (!tell_notices(call, block, before + 1)) return;
+  std::uint64_t& passed = call.mailboxes[call.rank]->columns[block.column()].passed;
+  const std::uint64_t before = passed;
+  if (!exchange_notices(call, block, before + 1)) return;
   do_part(call, block, call.rank);
   // Until all have read this rank's input and written its output, which takes none of them long: they are at work,
   // unless the launch of one has died. Then also the notices may be written anew.
-  if (!meet(call, block, before + 2, GivesUp::kAtTimeout)) return;
-  block.each(1, [&](int) { meetings = before + 2; });
+  if (!rendezvous(call, block, before + 2, GivesUp::kAtTimeout)) return;
+  block.each(1, [&](int) { passed = before + 2; });
 }
 
 }  // namespace tutti::internal

@@ -1,4 +1,4 @@
-// The kernel of direct collectives (direct.h). One for all datatypes, so that what moves and meets is there once.
+// The kernel of direct collectives (direct.h). One for all datatypes, so that what moves and waits is there once.
 #include <cuda/atomic>
 #include <utility>
 

@@ -17,8 +17,8 @@ class DirectKernels {
   DirectKernels(const DirectKernels&) = delete;
   DirectKernels& operator=(const DirectKernels&) = delete;
 
-  // Puts the call into the stream, in so many columns of thread blocks; 0: as many as pay. Of ranks that meet all have
-  // the same number, and the blocks of all are resident together.
+  // Puts the call into the stream, in so many columns of thread blocks; 0: as many as pay. In a
+  // rendezvous all ranks have the same number, and the blocks of all are resident together.
   Status launch(const DirectCall& call, memory::CudaDevice::Stream stream, unsigned columns = 0) const;
   // Thread blocks on the device at the same time.
   [[nodiscard]] unsigned most_resident_blocks() const { return most_resident_; }

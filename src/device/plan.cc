@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "calls/batch.h"
-#include "device/windows.h"
 
 namespace tutti::internal {
 namespace {
@@ -42,10 +41,7 @@ Status DevicePlan::fill_pieces() {
   const std::vector<Cut> all = cuts();
   pieces_.resize(all.size());
   // A window holds one part at a time.
-  if (std::any_of(all.begin(), all.end(), [](const Cut& c) { return c.way != Way::kHost; })) {
-    lag_ = 1;
-    control_ = windows_->control();
-  }
+  if (std::any_of(all.begin(), all.end(), [](const Cut& c) { return c.way != Way::kHost; })) lag_ = 1;
   // First how much there is: a slot stays where it is for all of its pieces.
   std::array<std::size_t, DeviceChannel::kSlots> bytes{};
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -86,9 +82,9 @@ Status DevicePlan::put_step(std::size_t step, memory::CudaDevice::Stream stream)
   return device_.write(stream, channel_.word(DeviceChannel::Word::kReturned), end());
 }
 
-// First its kernels are told, which would touch the windows of all ranks.
+// First its kernels are stopped, which would access the windows of all ranks.
 void DevicePlan::let_go() const {
-  if (control_ != nullptr) DirectWindows::stop(control_);
+  if (uses_windows()) rendezvous_->stop(rank_);
   channel_.store(DeviceChannel::Word::kRun, end());
 }
 
@@ -96,7 +92,7 @@ Status DevicePlan::return_piece(std::size_t piece, memory::CudaDevice::Stream st
   const std::uint32_t* const run = channel_.word(DeviceChannel::Word::kRun);
   if (Status s = device_.wait_for(stream, run, first_ + static_cast<std::uint32_t>(piece) + 1); !s.is_ok()) return s;
   for (const DirectCall& work : pieces_[piece].work) {
-    if (Status s = windows_->launch(work, stream); !s.is_ok()) return s;
+    if (Status s = windows_->kernels->launch(work, stream); !s.is_ok()) return s;
   }
   for (const memory::RowCopy& copy : pieces_[piece].out) {
     if (Status s = device_.copy_from_host(stream, copy); !s.is_ok()) return s;
@@ -111,7 +107,7 @@ std::vector<DevicePlan::Cut> DevicePlan::cuts() const {
     const Call& call = calls[i];
     const std::size_t bytes = call.varying != nullptr ? 0 : vector_bytes(call, ranks_);
     if (goes_by_windows(call)) {
-      cut(i++, windows_->half_bytes() / (bytes / call.count), {Way::kIntoWindows, Way::kOutOfWindows}, &all);
+      cut(i++, windows_->half_bytes / (bytes / call.count), {Way::kIntoWindows, Way::kOutOfWindows}, &all);
     } else if (bytes > kPieceBytes) {
       cut(i++, std::max<std::size_t>(1, kPieceBytes / (bytes / call.count)), {Way::kHost}, &all);
     } else {
@@ -133,7 +129,7 @@ void DevicePlan::cut(std::size_t i, std::size_t each, std::initializer_list<Way>
 // Which calls do depends on what all ranks know alike.
 bool DevicePlan::goes_by_windows(const Call& call) const {
   return windows_ != nullptr && runs_directly(call.collective) && has_data(call.collective) && call.custom == nullptr &&
-         call.varying == nullptr && vector_bytes(call, ranks_) >= windows_->least_bytes();
+         call.varying == nullptr && vector_bytes(call, ranks_) >= windows_->least_bytes;
 }
 
 // As many as pass together.
@@ -200,19 +196,20 @@ memory::RowCopy DevicePlan::rows(const Call& call, const void* buffer, Holds hol
           blocks_in(holds, call.collective, ranks_)};
 }
 
-// Ranks meet when all inputs are in the windows, and again when all outputs are.
+// The ranks rendezvous when all inputs are in the windows, and again when all outputs are.
 void DevicePlan::add_by_windows(const Call& call, const Cut& cut, Piece* piece) const {
   Call& host = piece->calls.emplace_back(call);
   host.whole_count = call.count;
-  host.only_meets = true;
+  host.barrier_only = true;
   const CollectiveInfo& info = info_of(call.collective);
+  std::byte* const window = windows_->memory[static_cast<std::size_t>(rank_)];
   if (cut.way == Way::kIntoWindows) {
     if (has_any(info.input, rank_, call.root)) {
-      piece->in.push_back(rows(call, call.send, info.input, cut.begin, cut.count, windows_->input()));
+      piece->in.push_back(rows(call, call.send, info.input, cut.begin, cut.count, window));
     }
-    piece->work.push_back(windows_->part_of(call, cut.count));
+    piece->work.push_back(rendezvous_->part_by_windows(call, cut.count, rank_));
   } else if (has_any(info.output, rank_, call.root)) {
-    piece->out.push_back(rows(call, call.recv, info.output, cut.begin, cut.count, windows_->output()));
+    piece->out.push_back(rows(call, call.recv, info.output, cut.begin, cut.count, window + windows_->half_bytes));
   }
 }
 

@@ -19,11 +19,11 @@
 #include "calls/transfer.h"
 #include "device/channel.h"
 #include "device/direct.h"
+#include "device/rendezvous.h"
 
 namespace tutti::internal {
 
 struct Batch;
-class DirectWindows;
 
 // What the host has to run of a batch.
 struct HostPart {
@@ -55,7 +55,8 @@ class DevicePlan {
     int ranks = 1;
     DeviceChannel& channel;
     const memory::CudaDevice& device;
-    const DirectWindows* windows = nullptr;  // null: none
+    std::shared_ptr<DeviceRendezvous>
+        by_windows;  // of ranks that have windows, for as long as the plan is there; or null
   };
   static Result<std::shared_ptr<const DevicePlan>> make(std::shared_ptr<const Batch> batch, const Setting& setting);
   DevicePlan(const DevicePlan&) = delete;
@@ -80,9 +81,9 @@ class DevicePlan {
 
   // Of vectors that pass at once.
   static constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
-  [[nodiscard]] bool uses_windows() const { return lag_ == 1; }
 
  private:
+  [[nodiscard]] bool uses_windows() const { return lag_ == 1; }
   // Gives out a slot's memory, or only counts how much there will be.
   class Room {
    public:
@@ -111,7 +112,8 @@ class DevicePlan {
         ranks_(setting.ranks),
         channel_(setting.channel),
         device_(setting.device),
-        windows_(setting.windows),
+        rendezvous_(setting.by_windows),
+        windows_(rendezvous_ == nullptr ? nullptr : &rendezvous_->windows()),
         first_(setting.channel.count()) {}
   Status fill_pieces();
   [[nodiscard]] std::vector<Cut> cuts() const;
@@ -135,11 +137,11 @@ class DevicePlan {
   const int ranks_;
   DeviceChannel& channel_;
   const memory::CudaDevice& device_;
-  const DirectWindows* const windows_;
+  const std::shared_ptr<DeviceRendezvous> rendezvous_;
+  const DeviceWindows* const windows_;  // null: none
   const std::uint32_t first_;
   std::vector<Piece> pieces_;
   std::size_t lag_ = DeviceChannel::kSlots;  // pieces that enter before the first one returns
-  DirectControl* control_ = nullptr;         // of windows that it uses; outlives all plans
   mutable std::atomic<bool> under_way_{false};
 };
 

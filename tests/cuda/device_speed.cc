@@ -76,7 +76,7 @@ void reductions(std::size_t bytes, double peak_gbs) {
   }
 }
 
-// One launch for all ranks, or ranks that meet, in so many columns of thread blocks; 0: as many as the library takes.
+// One launch for all ranks, or a rendezvous, in so many columns of thread blocks; 0: as many as the library takes.
 void direct(int ranks, std::size_t bytes, double peak_gbs, bool together, std::initializer_list<unsigned> columns,
             DataType type) {
   DirectJob job(ranks);
@@ -104,7 +104,7 @@ void direct(int ranks, std::size_t bytes, double peak_gbs, bool together, std::i
       if (together) return job.launch_in(all, c, job.streams[0].get());
       for (const DirectCall& call : calls) job.launch(call, c);
     };
-    const std::string what = std::string("direct all-reduce, ") + (together ? "together, " : "meeting, ") +
+    const std::string what = std::string("direct all-reduce, ") + (together ? "together, " : "rendezvous, ") +
                              std::to_string(ranks) + " ranks, type " + std::to_string(static_cast<int>(type)) + ", " +
                              std::to_string(bytes) + " B, columns " + std::to_string(c);
     print(what.c_str(), time_us(bytes > 1 << 20 ? 10 : 100, queue, [&] { job.finish(); }),

@@ -1,4 +1,4 @@
-// All-reduce by the kernel of direct collectives: every datatype and operator, by one launch and by ranks that meet.
+// All-reduce by the kernel of direct collectives: every datatype and operator, by one launch and by a rendezvous.
 // What the other collectives do is tested through the library (tests/device).
 #include "catch_compat.h"
 #include "direct_job.h"

@@ -1,4 +1,4 @@
-// Ranks of one CUDA device that reach each other's buffers, and meet on it.
+// Ranks of one CUDA device that reach each other's buffers, and rendezvous on it.
 #pragma once
 
 #include <algorithm>

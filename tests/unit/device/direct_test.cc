@@ -1,4 +1,4 @@
-// Ranks that meet on a device (device/direct.h), run by threads of the host.
+// Ranks whose kernels rendezvous on a device (device/direct.h), run by threads of the host.
 #include "device/direct.h"
 
 #include <memory>
@@ -41,7 +41,7 @@ auto block() {
 
 }  // namespace
 
-TEST_CASE("direct: two ranks that meet sum their vectors") {
+TEST_CASE("direct: two ranks in a rendezvous sum their vectors") {
   Pair pair;
   pair.in[0].fill(1);
   pair.in[1].fill(2);
@@ -58,16 +58,16 @@ TEST_CASE("direct: two ranks that meet sum their vectors") {
   CHECK(pair.control.reports[1] == 0);
 }
 
-TEST_CASE("direct: a rank whose peer's launch dies after they have met ends at the timeout and reports the peer") {
+TEST_CASE("direct: a rank whose peer's launch dies after the rendezvous ends at the timeout and reports the peer") {
   Pair pair;
   std::thread dies([&] {
     auto own = block();
     const DirectCall call = pair.call(1, 60'000'000'000);
-    (void)tell_notices(call, own, 1);
+    (void)exchange_notices(call, own, 1);
   });
   auto own = block();
   const DirectCall call = pair.call(0, 20'000'000);
-  // It may be that it does not meet the other in so short a time: then it ends as well.
+  // It may be that the other does not come in so short a time: then it ends as well.
   run_directly(call, own);
   const DirectReport report = unpack_report(pair.control.reports[0]);
   CHECK(report.outcome == DirectOutcome::kTimeout);
