@@ -1,9 +1,8 @@
 // Memory of a GPU that RDMA devices read and write by themselves, without a copy in host memory (GPUDirect RDMA).
 //
-// The CUDA driver exports an allocation as a dmabuf, which the RDMA driver maps. An allocation is registered whole
-// and stays so while it exists. Every allocation has an id of its own (CU_POINTER_ATTRIBUTE_BUFFER_ID), so that an
-// address which was freed and given out again is noticed. Where anything of this is missing, find() says what, and
-// bytes pass through memory of the host (device/plan.h).
+// The GPU's driver exports an allocation (memory/cuda_export.h), which the RDMA driver maps. An allocation is
+// registered whole and stays so while it exists. If anything of this is missing, find() says what, and bytes pass
+// through memory of the host (device/plan.h).
 //
 // Threads: one at a time, as the communicator that owns it.
 #pragma once
@@ -14,7 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "memory/cuda_driver.h"
+#include "memory/cuda_export.h"
 #include "memory/registration.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/library.h"
@@ -23,9 +22,9 @@ namespace tutti::internal::transport::verbs {
 
 class DeviceMemory {
  public:
-  // `domains`: of the rank's RDMA devices, in RdmaContext's order, at most kMaxRails; they and the libraries outlive
-  // it.
-  DeviceMemory(const Library& library, const memory::CudaDriver& driver, std::vector<ibv_pd*> domains);
+  // `domains`: of the rank's RDMA devices, in RdmaContext's order, at most kMaxRails; they, the library and
+  // what `exports` refers to outlive it.
+  DeviceMemory(const Library& library, memory::CudaExport exports, std::vector<ibv_pd*> domains);
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
@@ -43,23 +42,19 @@ class DeviceMemory {
 
  private:
   struct Allocation {
-    std::size_t bytes = 0;
-    std::uint64_t id = 0;
+    memory::CudaAllocation memory;
     memory::RdmaKeys keys;
     std::vector<Owned<ibv_mr>> regions;
     Status why_not;
   };
   // By first address.
-  using Allocations = std::map<memory::CudaDriver::Address, Allocation>;
+  using Allocations = std::map<std::uint64_t, Allocation>;
 
-  // The id of the allocation that an address lies in.
-  Status id_of(memory::CudaDriver::Address address, std::uint64_t* id) const;
-  Status enter(memory::CudaDriver::Address address, Allocations::iterator* entered);
-  Status export_and_map(memory::CudaDriver::Address begin, Allocation* allocation) const;
-  [[nodiscard]] Status exportable(memory::CudaDriver::Address address) const;
+  Status enter(std::uint64_t address, Allocations::iterator* entered);
+  Status export_and_map(Allocation* allocation) const;
 
   const Library& library_;
-  const memory::CudaDriver& driver_;
+  const memory::CudaExport exports_;
   const std::vector<ibv_pd*> domains_;
   Allocations allocations_;
   std::uint64_t operation_ = 0;

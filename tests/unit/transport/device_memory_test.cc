@@ -112,7 +112,7 @@ struct Rig {
   Gpu state;
   memory::CudaDriver cuda = driver();
   Library verbs = library();
-  DeviceMemory memory() { return {verbs, cuda, std::vector<ibv_pd*>(2)}; }
+  DeviceMemory memory() { return {verbs, memory::CudaExport(cuda), std::vector<ibv_pd*>(2)}; }
   std::byte* allocate(memory::CudaDriver::Address address, std::size_t bytes) {
     state.blocks[address] = {bytes, state.next_id++};
     return reinterpret_cast<std::byte*>(address);
