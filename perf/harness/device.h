@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "memory/cuda_device.h"
+#include "memory/device_name.h"
 
 namespace tutti::internal::perf {
 

@@ -45,7 +45,7 @@ struct Settings {
   bool strict = false;  // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
   MemoryReads cross_memory = MemoryReads::kAuto;  // TUTTI_CROSS_MEMORY: "never", "auto" (where it is fast), "always"
   Bind bind = Bind::kNone;                        // TUTTI_BIND: "none", "core" or "numa"
-  std::string device;  // whose memory buffers are in, read by memory/cuda_device.h: the program's to say, no variable's
+  std::string device;  // whose memory buffers are in, read by memory/device_name.h: the program's to say, no variable's
   std::string launcher;  // TUTTI_LAUNCHER: whose job tuttiCommInitEnv joins: "torchrun"; empty: the last that started
   std::string verbs;     // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
 };

@@ -28,7 +28,7 @@
 #include "epoch/call_history.h"
 #include "epoch/epoch.h"
 #include "join/job.h"
-#include "memory/cuda_device.h"
+#include "memory/device_name.h"
 #include "streams/stream.h"
 
 namespace tutti::internal {

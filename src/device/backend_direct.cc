@@ -8,6 +8,7 @@
 
 #include "device/backend.h"
 #include "executor/fingerprint.h"
+#include "memory/device_name.h"
 
 namespace tutti::internal {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "memory/device_name.h"
+
 namespace tutti::internal {
 namespace {
 

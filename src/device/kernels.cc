@@ -9,6 +9,7 @@
 
 #include "base/first_use.h"
 #include "base/log.h"
+#include "memory/device_name.h"
 #include "os/mutex.h"
 #include "reduction/device_code.h"
 

@@ -9,7 +9,7 @@
 #include "epoch/epoch.h"
 #include "join/join.h"
 #include "join/root_service.h"
-#include "memory/cuda_device.h"
+#include "memory/device_name.h"
 #include "net/frame.h"
 #include "transport/adapter.h"
 #include "transport/registry.h"

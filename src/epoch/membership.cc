@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/rank_list.h"
-#include "memory/cuda_device.h"
+#include "memory/device_name.h"
 #include "memory/process_reads.h"
 #include "net/address.h"
 #include "net/frame.h"

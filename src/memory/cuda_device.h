@@ -17,18 +17,6 @@
 
 namespace tutti::internal::memory {
 
-// No device: memory of the host.
-inline constexpr int kHost = -1;
-
-// What a setting names: "host" or empty, "cuda" (the calling thread's current device) or "cuda:N".
-// kInvalidArgument for what is none of these; kUnhandledCudaError where there is no CUDA driver.
-Result<int> find_device(const std::string& name);
-// "cuda:1", "host".
-std::string name_of_device(int ordinal);
-// Whether `name` is such a name, and whether one of a CUDA device. They ask no driver.
-Status check_device_name(const std::string& name);
-bool is_device_name(const std::string& name);
-
 // Rows of bytes, each so far behind the one before as `pitch` says.
 struct RowCopy {
   std::byte* host = nullptr;
