@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <climits>
 #include <list>
 #include <map>
@@ -17,13 +16,13 @@
 #include "base/rank_list.h"
 #include "control/control_tree.h"
 #include "join/root_search.h"
+#include "join/running_root.h"
 #include "net/acceptor.h"
 #include "net/auth.h"
 #include "net/frame.h"
 #include "net/socket.h"
-#include "os/fork.h"
+#include "net/watch_set.h"
 #include "os/kernel.h"
-#include "os/mutex.h"
 
 namespace tutti::internal {
 namespace {
@@ -44,43 +43,9 @@ std::string other_version(const Registration& rank) {
       rank.who(), rank.library(), host_name(), os::kernel().getpid(), Registration().library());
 }
 
-// A service of this process, for its ranks.
-class Running {
- public:
-  explicit Running(const Secret& secret) : secret_(secret) {}
-  [[nodiscard]] bool serves(const Secret& secret) const { return owner_ == os::kernel().getpid() && secret_ == secret; }
-  [[nodiscard]] bool ended() const { return ended_; }
-  void end() {
-    const MutexLock lock(mutex_);
-    ended_ = true;
-    ended_now_.notify_all();
-  }
-  void await_end(Deadline deadline) const {
-    const MutexLock lock(mutex_);
-    while (!ended_ && ended_now_.wait_until(mutex_, deadline)) {
-    }
-  }
-  void fail(Status why) {
-    const MutexLock lock(mutex_);
-    if (failure_.is_ok()) failure_ = std::move(why);
-  }
-  [[nodiscard]] Status failure() const {
-    const MutexLock lock(mutex_);
-    return failure_;
-  }
-
- private:
-  const Secret secret_;
-  const pid_t owner_ = os::kernel().getpid();  // a forked child has none of its parent's services
-  std::atomic<bool> ended_{false};
-  mutable Mutex mutex_;
-  mutable ConditionVariable ended_now_;
-  Status failure_ TUTTI_GUARDED_BY(mutex_);
-};
-
 class RootService {
  public:
-  RootService(UniqueFd listener, std::shared_ptr<Running> running, const Secret& secret, Deadline deadline,
+  RootService(UniqueFd listener, std::shared_ptr<RunningRoot> running, const Secret& secret, Deadline deadline,
               std::int64_t after_failure_ms, std::int64_t notice_ms)
       : running_(std::move(running)),
         acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1}),
@@ -102,27 +67,33 @@ class RootService {
     UniqueFd socket;
     net::FrameReader reader;
     net::FrameWriter writer;
-    std::size_t entry = 0;
-    bool polled = false;
+    bool unsent = false;  // something is in the writer: nothing is read meanwhile
     bool registered = false;
     bool done = false;  // it has said its last word
     bool told_failure = false;
+    std::list<Client>::iterator self;
   };
   [[nodiscard]] bool finished() const;
   void prepare(net::PollSet* set);
+  Status serve_ready();
   bool serve(Client* client);
+  bool flush(Client* client);
+  Status add(net::Authenticated connection);
+  void drop(Client* client);
+  void set_registered(Client* client, bool registered);
+  void give_up_waiting();
   void enroll(Client* client, Registration registration);
   void hear(Client* client, const std::string& report);
   void lost(const Client& client);
   void fail(Status why);
   void place_everyone();
   void order_addresses();
-  static void answer(Client* client, const Placement& placement);
+  void answer(Client* client, const Placement& placement);
   [[nodiscard]] std::vector<int> missing() const;
   [[nodiscard]] bool may_tell() const { return notice_ms_ > 0 && ranks_ > 0 && failure_.is_ok(); }
   void tell_a_person();
 
-  const std::shared_ptr<Running> running_;
+  const std::shared_ptr<RunningRoot> running_;
   net::Acceptor acceptor_;
   Deadline deadline_;
   const std::int64_t after_failure_ms_;
@@ -131,6 +102,9 @@ class RootService {
   Deadline next_notice_ = Deadline::after_ms(0);
   Deadline last_patience_ = Deadline::after_ms(0);
   std::list<Client> clients_;
+  net::WatchSet watched_;  // their connections: each event costs O(1)
+  int registered_ = 0;     // clients that are,
+  int unsent_ = 0;         // and that are to be sent something
   std::map<int, Registration> registrations_;
   Status failure_;
   DescriptorReservation descriptors_;  // the ranks' connections stay open until all have come
@@ -139,44 +113,74 @@ class RootService {
 };
 
 Status RootService::run(int stop_fd) {
+  if (Status s = watched_.open(); !s.is_ok()) return s;
   net::PollSet set;
   while (!finished()) {
     prepare(&set);
     const std::size_t stop = set.add(stop_fd, POLLIN);
+    const std::size_t clients = set.add(watched_.fd(), POLLIN);
     if (Status s = set.wait(); !s.is_ok()) return s;
     if (set.ready(stop) != 0) return {};
     acceptor_.process(set);
-    // A rank that fails tells why before its connection closes, and the others fail of that: so whoever has something
-    // to say goes before whoever is gone.
-    std::vector<std::list<Client>::iterator> closed;
-    for (auto client = clients_.begin(); client != clients_.end(); ++client) {
-      const bool ready = client->polled && set.ready(client->entry) != 0;
-      if (ready && !serve(&*client)) closed.push_back(client);
-    }
-    for (const auto client : closed) {
-      lost(*client);
-      clients_.erase(client);
+    if (set.ready(clients) != 0) {
+      if (Status s = serve_ready(); !s.is_ok()) return s;
     }
     for (net::Authenticated& connection : acceptor_.take()) {
-      clients_.emplace_back(std::move(connection));
+      if (Status s = add(std::move(connection)); !s.is_ok()) return s;
     }
-    if (!placed_ && failure_.is_ok() && !acceptor_.shortage().is_ok()) {
-      const Status why = acceptor_.shortage().with_code(Code::kRemoteError);
-      running_->fail(acceptor_.shortage());
-      fail(why.with_context(kRootService));
-    }
-    if (!placed_ && failure_.is_ok() && deadline_.passed()) {
-      const std::vector<int> absent = missing();
-      const bool one = absent.size() == 1;
-      fail(Status::timeout(fmt::format(
-          "timed out while waiting for all ranks to join: {} of {} {} not joined. Check that {}, can reach this host, "
-          "and {} this job's address or unique id (of one tuttiGetUniqueId, which one rank calls). See {}",
-          list_ranks(absent), ranks_, one ? "has" : "have", one ? "its process runs" : "their processes run",
-          one ? "has" : "have", one ? "its log" : "their logs")));
-    }
+    give_up_waiting();
     if (may_tell() && next_notice_.passed()) tell_a_person();
   }
   return {};
+}
+
+// A rank that fails tells why before its connection closes, and the others fail of that: so whoever has something to
+// say goes before whoever is gone.
+Status RootService::serve_ready() {
+  auto ready = watched_.ready();
+  if (!ready.is_ok()) return ready.status();
+  std::vector<Client*> closed;
+  for (const epoll_event& event : *ready) {
+    auto* const client = static_cast<Client*>(event.data.ptr);
+    if (!serve(client)) closed.push_back(client);
+  }
+  for (Client* const client : closed) drop(client);
+  return {};
+}
+
+Status RootService::add(net::Authenticated connection) {
+  Client& client = clients_.emplace_back(std::move(connection));
+  client.self = std::prev(clients_.end());
+  return watched_.add(client.socket.get(), POLLIN, &client);
+}
+
+void RootService::drop(Client* client) {
+  lost(*client);
+  set_registered(client, false);
+  unsent_ -= static_cast<int>(client->unsent);
+  watched_.remove(client->socket.get());
+  clients_.erase(client->self);
+}
+
+void RootService::set_registered(Client* client, bool registered) {
+  registered_ += static_cast<int>(registered) - static_cast<int>(client->registered);
+  client->registered = registered;
+}
+
+void RootService::give_up_waiting() {
+  if (placed_ || !failure_.is_ok()) return;
+  if (!acceptor_.shortage().is_ok()) {
+    running_->fail(acceptor_.shortage());
+    return fail(acceptor_.shortage().with_code(Code::kRemoteError).with_context(kRootService));
+  }
+  if (!deadline_.passed()) return;
+  const std::vector<int> absent = missing();
+  const bool one = absent.size() == 1;
+  fail(Status::timeout(fmt::format(
+      "timed out while waiting for all ranks to join: {} of {} {} not joined. Check that {}, can reach this host, "
+      "and {} this job's address or unique id (of one tuttiGetUniqueId, which one rank calls). See {}",
+      list_ranks(absent), ranks_, one ? "has" : "have", one ? "its process runs" : "their processes run",
+      one ? "has" : "have", one ? "its log" : "their logs")));
 }
 
 // Before all are placed: who has not come. Then: whose part of the tree does not stand.
@@ -207,11 +211,9 @@ void RootService::tell_a_person() {
 bool RootService::finished() const {
   if (deadline_.passed()) return placed_ || !failure_.is_ok() || ranks_ == 0;
   if (!failure_.is_ok()) {
-    const bool all_sent =
-        std::all_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.writer.empty(); });
-    return all_sent && ranks_ > 0 && static_cast<int>(registrations_.size()) >= ranks_;
+    return unsent_ == 0 && ranks_ > 0 && static_cast<int>(registrations_.size()) >= ranks_;
   }
-  return placed_ && std::none_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.registered; });
+  return placed_ && registered_ == 0;
 }
 
 void RootService::prepare(net::PollSet* set) {
@@ -219,15 +221,21 @@ void RootService::prepare(net::PollSet* set) {
   set->wake_at(deadline_);
   if (may_tell()) set->wake_at(next_notice_);
   acceptor_.prepare(set);
-  for (Client& client : clients_) {
-    client.polled = true;
-    client.entry = set->add(client.socket.get(), client.writer.empty() ? POLLIN : POLLOUT);
-  }
+}
+
+// False when the connection has broken.
+bool RootService::flush(Client* client) {
+  if (!client->writer.flush(client->socket.get()).is_ok()) return false;
+  const bool unsent = !client->writer.empty();
+  if (unsent == client->unsent) return true;
+  client->unsent = unsent;
+  unsent_ += unsent ? 1 : -1;
+  return watched_.change(client->socket.get(), unsent ? POLLOUT : POLLIN, client).is_ok();
 }
 
 // False when the client is to be dropped.
 bool RootService::serve(Client* client) {
-  if (!client->writer.empty()) return client->writer.flush(client->socket.get()).is_ok();
+  if (client->unsent) return flush(client);
   Result<net::FrameReader::Progress> progress = client->reader.read(client->socket.get());
   if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) return false;
   if (*progress == net::FrameReader::Progress::kBlocked) return true;
@@ -246,7 +254,7 @@ bool RootService::serve(Client* client) {
 void RootService::hear(Client* client, const std::string& report) {
   Result<Report> heard = Report::parse(report);
   if (!heard.is_ok()) return;
-  client->registered = false;
+  set_registered(client, false);
   client->done = true;
   if (heard->status.is_ok() || !failure_.is_ok()) return;
   fail(Status(heard->status.code(), fmt::format("rank {}: {}", client->rank, heard->status.message())));
@@ -263,7 +271,7 @@ void RootService::lost(const Client& client) {
 }
 
 void RootService::enroll(Client* client, Registration registration) {
-  client->registered = true;
+  set_registered(client, true);
   const auto known = registrations_.find(client->rank);
   if (!failure_.is_ok()) {
     if (ranks_ == 0) ranks_ = registration.ranks;
@@ -298,7 +306,7 @@ void RootService::enroll(Client* client, Registration registration) {
   registrations_.emplace(client->rank, std::move(registration));
   if (!difference.empty()) return fail(Status::invalid_usage(difference));
   if (!trouble.empty()) {
-    client->registered = false;  // it knows
+    set_registered(client, false);  // it knows
     client->done = true;
     return fail(Status::remote(who + ": " + trouble));
   }
@@ -392,23 +400,7 @@ void RootService::place_everyone() {
 void RootService::answer(Client* client, const Placement& placement) {
   client->writer.queue(placement.serialize());
   // What does not leave now leaves from the loop, and a broken connection is noticed there.
-  if (Status s = client->writer.flush(client->socket.get()); !s.is_ok()) log::debug("root service: " + s.message());
-}
-
-struct Services {
-  ForkMutex mutex;
-  std::vector<std::shared_ptr<Running>> list TUTTI_GUARDED_BY(mutex);
-};
-
-// Of this process. Never destroyed, made when the library is loaded.
-Services& services = *new Services;
-
-// The last one of that secret; null: there is none.
-std::shared_ptr<const Running> find_service(const Secret& secret) {
-  const MutexLock lock(services.mutex);
-  const auto found = std::find_if(services.list.rbegin(), services.list.rend(),
-                                  [&](const auto& running) { return running->serves(secret); });
-  return found == services.list.rend() ? nullptr : *found;
+  if (!flush(client)) log::debug(fmt::format("root service: the connection of rank {} has broken", client->rank));
 }
 
 }  // namespace
@@ -423,14 +415,9 @@ Result<Secret> session_secret(const Secret& root_secret, const std::string& nonc
 
 Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
                           std::int64_t notice_ms) {
-  auto running = std::make_shared<Running>(secret);
+  auto running = add_running_root(secret);
   auto service =
       std::make_shared<RootService>(std::move(listener), running, secret, deadline, after_failure_ms, notice_ms);
-  {
-    const MutexLock lock(services.mutex);
-    std::erase_if(services.list, [](const auto& other) { return other->ended(); });
-    services.list.push_back(running);
-  }
   Status started = start_lasting_thread([service, running](int stop_fd) {
     if (Status s = guarded([&] { return service->run(stop_fd); }); !s.is_ok()) {
       running->fail(s);
@@ -444,17 +431,17 @@ Status start_root_service(UniqueFd listener, const Secret& secret, Deadline dead
 }
 
 bool runs_root_service(const Secret& secret) {
-  const auto found = find_service(secret);
+  const auto found = find_running_root(secret);
   return found != nullptr && !found->ended();
 }
 
 Status root_service_failure(const Secret& secret) {
-  const auto found = find_service(secret);
+  const auto found = find_running_root(secret);
   return found != nullptr ? found->failure() : Status();
 }
 
 void await_root_service(const Secret& secret, std::int64_t longest_ms) {
-  const auto found = find_service(secret);
+  const auto found = find_running_root(secret);
   if (found != nullptr) found->await_end(Deadline::after_ms(longest_ms));
 }
 

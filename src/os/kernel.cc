@@ -25,6 +25,11 @@ class RealKernel final : public Kernel {
 
   int close(int fd) override { return ::close(fd); }
   int poll(pollfd* entries, nfds_t count, int timeout_ms) override { return ::poll(entries, count, timeout_ms); }
+  int epoll_create() override { return ::epoll_create1(EPOLL_CLOEXEC); }
+  int epoll_ctl(int set, int operation, int fd, epoll_event* event) override {
+    return ::epoll_ctl(set, operation, fd, event);
+  }
+  int epoll_wait(int set, epoll_event* events, int most) override { return ::epoll_wait(set, events, most, 0); }
   int eventfd() override { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
   // Fails only if the counter is at its limit, and then it is readable.
   void eventfd_write(int fd) override { (void)::eventfd_write(fd, 1); }

@@ -12,6 +12,7 @@
 #include <ifaddrs.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
@@ -37,6 +38,9 @@ class Kernel {
 
   virtual int close(int fd) = 0;
   virtual int poll(pollfd* entries, nfds_t count, int timeout_ms) = 0;
+  virtual int epoll_create() = 0;
+  virtual int epoll_ctl(int set, int operation, int fd, epoll_event* event) = 0;
+  virtual int epoll_wait(int set, epoll_event* events, int most) = 0;  // returns at once
   virtual int eventfd() = 0;
   virtual void eventfd_write(int fd) = 0;  // adds 1
   virtual void eventfd_read(int fd) = 0;

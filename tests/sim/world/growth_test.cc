@@ -160,6 +160,18 @@ TEST_CASE("growth: of ranks that join, each sends a table to its children, in a 
   CHECK(most.bytes <= 2048 + 4 * 64 * static_cast<std::uint64_t>(ranks));
 }
 
+TEST_CASE("growth: the root service polls no rank that waits for the others to join") {
+  const int ranks = GENERATE(64, 256);
+  JobWorld job(ranks, seeded());
+  REQUIRE(job.run_to(Phase::kWatching, 60'000));
+  const std::uint64_t polled = job.rank(0).process->traffic.polled;
+  INFO(ranks << " ranks: " << polled << " descriptors");
+  // Of connections that still prove themselves, of which there are at most 256, each is polled; of ranks that wait
+  // none.
+  CHECK(polled <= (60 + static_cast<std::uint64_t>(std::min(ranks, 256))) * static_cast<std::uint64_t>(ranks));
+  CHECK(job.world().finish());
+}
+
 TEST_CASE("growth: the death of a rank costs each other one a bounded number of messages and bytes") {
   const int ranks = GENERATE(16, 64, 256);
   const Most most = dying(ranks);

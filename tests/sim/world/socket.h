@@ -1,9 +1,12 @@
 // What a simulated descriptor stands for: see world.h.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,13 +22,14 @@ struct Waiter {
 };
 
 struct Socket {
-  enum class Kind : std::uint8_t { kEvent, kFresh, kListener, kStream };
+  enum class Kind : std::uint8_t { kEvent, kSet, kFresh, kListener, kStream };
   Kind kind = Kind::kFresh;
   int fd = -1;
   Process* owner = nullptr;
   bool closed = false;
-  std::vector<Waiter> waiters;  // in poll()
-  std::uint64_t count = 0;      // of an event
+  std::vector<Waiter> waiters;         // in poll()
+  std::uint64_t count = 0;             // of an event
+  std::map<int, epoll_event> watched;  // of an epoll set
 
   std::uint32_t host = 0;  // its own address,
   std::uint16_t port = 0;

@@ -63,6 +63,7 @@ struct Traffic {
   std::uint64_t received = 0;  // bytes
   std::uint64_t connects = 0;
   std::uint64_t accepts = 0;
+  std::uint64_t polled = 0;  // descriptors that poll() was given
 };
 
 // One thread of a simulated process.
@@ -177,6 +178,9 @@ class World final : private os::Kernel, private os::Scheduler {
   void freeifaddrs(ifaddrs* list) override;
   int close(int fd) override;
   int poll(pollfd* entries, nfds_t count, int timeout_ms) override;
+  int epoll_create() override;
+  int epoll_ctl(int set, int operation, int fd, epoll_event* event) override;
+  int epoll_wait(int set, epoll_event* events, int most) override;
   int eventfd() override;
   void eventfd_write(int fd) override;
   void eventfd_read(int fd) override;
@@ -199,6 +203,7 @@ class World final : private os::Kernel, private os::Scheduler {
   [[nodiscard]] Socket* find(int fd) const;
   [[nodiscard]] std::size_t room(const Socket& socket) const;
   [[nodiscard]] short ready(const Socket& socket, short events) const;
+  void wake_by(Socket* socket, Thread* thread);
   static void add_waiter(std::vector<Waiter>* waiters, Thread* thread);
   void changed(Socket* socket);
   std::int64_t delay_ns();

@@ -85,12 +85,51 @@ void World::eventfd_read(int fd) {
   find(fd)->count = 0;
 }
 
+int World::epoll_create() {
+  Socket& set = sockets_.emplace_back();
+  set.kind = Socket::Kind::kSet;
+  return give(&set, current_->process);
+}
+
+int World::epoll_ctl(int set, int operation, int fd, epoll_event* event) {
+  Socket* const of = find(set);
+  if (of == nullptr || find(fd) == nullptr) return fails(EBADF);
+  const bool is_new = !of->watched.contains(fd);
+  if (is_new != (operation == EPOLL_CTL_ADD)) return fails(is_new ? ENOENT : EEXIST);
+  if (operation == EPOLL_CTL_DEL) {
+    of->watched.erase(fd);
+  } else {
+    of->watched[fd] = *event;
+  }
+  return 0;
+}
+
+int World::epoll_wait(int set, epoll_event* events, int most) {
+  enter("epoll_wait");
+  int found = 0;
+  std::map<int, epoll_event>& watched = find(set)->watched;
+  std::erase_if(watched, [this](const auto& entry) { return find(entry.first) == nullptr; });
+  for (const auto& [fd, event] : watched) {
+    const short now = found < most ? ready(*find(fd), static_cast<short>(event.events)) : short{0};
+    if (now == 0) continue;
+    events[found] = event;
+    events[found++].events = static_cast<std::uint32_t>(now);
+  }
+  return found;
+}
+
 // Of a killed process, all connections have ended, and nobody connects.
 short World::ready(const Socket& socket, short events) const {
   const auto wanted = static_cast<unsigned>(events);
   unsigned now = 0;
   if (socket.kind == Socket::Kind::kEvent) {
     now = socket.count > 0 ? POLLIN : 0;
+  } else if (socket.kind == Socket::Kind::kSet) {
+    const bool any = std::any_of(socket.watched.begin(), socket.watched.end(), [this](const auto& entry) {
+      const Socket* const watched = find(entry.first);
+      return watched != nullptr && ready(*watched, static_cast<short>(entry.second.events)) != 0;
+    });
+    now = any ? POLLIN : 0;
   } else if (socket.kind == Socket::Kind::kListener) {
     now = socket.backlog.empty() ? 0 : POLLIN;
   } else if (socket.owner->dead || socket.error != 0) {
@@ -105,6 +144,7 @@ short World::ready(const Socket& socket, short events) const {
 
 int World::poll(pollfd* entries, nfds_t count, int timeout_ms) {
   enter("poll");
+  current_->process->traffic.polled += count;
   const std::int64_t until_ns = timeout_ms < 0 ? kForever : now_ns_ + timeout_ms * kMs;
   for (;;) {
     int found = 0;
@@ -116,9 +156,17 @@ int World::poll(pollfd* entries, nfds_t count, int timeout_ms) {
     }
     if (found > 0 || now_ns_ >= until_ns) return found;
     for (nfds_t i = 0; i < count; ++i) {
-      if (Socket* const socket = find(entries[i].fd); socket != nullptr) add_waiter(&socket->waiters, current_);
+      if (Socket* const socket = find(entries[i].fd); socket != nullptr) wake_by(socket, current_);
     }
     static_cast<void>(block("poll", until_ns));
+  }
+}
+
+// When it changes, or, of an epoll set, one of those in it.
+void World::wake_by(Socket* socket, Thread* thread) {
+  add_waiter(&socket->waiters, thread);
+  for (const auto& [fd, event] : socket->watched) {
+    if (Socket* const watched = find(fd); watched != nullptr) add_waiter(&watched->waiters, thread);
   }
 }
 
