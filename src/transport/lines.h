@@ -1,6 +1,6 @@
-// Short messages in memory that both sides of a link see, each a cache line, with its payload in it or in a room of its
-// own: what a transport shows of its lanes so that these cost no call. A lane that has more than that, or anything
-// unusual, to do is left to its verbs (transport.h), which work on the same state.
+// Short messages in memory that both sides of a link see, each a cache line, with its payload in it or behind it: what
+// a transport shows of its lanes so that these cost no call. A lane that has more than that, or anything unusual, to do
+// is left to its verbs (transport.h), which work on the same state.
 //
 // Threads: as the link.
 #pragma once
@@ -20,14 +20,14 @@ namespace tutti::internal::transport {
 
 // The payload of a line.
 inline constexpr std::size_t kLineBytes = 32;
-// The payload of a short message. From 64 bytes on they take 0.5 to 0.8 of the time that they take by calls. Where
-// ranks take turns, so many bytes have rooms of their own, beside slots: with four and eight ranks scatter, broadcast
-// and reduce of 1 KiB take 0.3 to 0.5 of the time that they take with slots alone.
+// The payload of a short message. From 64 bytes on they take 0.5 to 0.8 of the time that they take by calls.
 inline constexpr std::size_t kShortMessageBytes = 1024;
 
-// HeaderLine::length_and_payload.
-inline constexpr std::uint32_t kLengthBits = 29;
+// HeaderLine::length_and_payload: the length in the low bits, above where the payload is.
+inline constexpr std::uint32_t kLengthBits = 30;
 inline constexpr std::uint32_t kLengthMask = (1U << kLengthBits) - 1;
+// Above: 0 in this line, 1 in the lane's ring, else as the transport says (shm/layout.h).
+inline constexpr std::uint32_t kInRing = 1U << kLengthBits;
 
 // A message, or what says where it is.
 //
@@ -37,7 +37,7 @@ struct alignas(64) HeaderLine {
   // Number of this message in its lane, from 1, modulo 2^32: written last (release), polled by the
   // receiver (acquire).
   std::atomic<std::uint32_t> sequence;
-  // Length in the low kLengthBits, above where the payload is (shm/layout.h); never 0 bytes. 0 above: in this line.
+  // A message has at least 1 byte. 0: none, the messages behind this one go through another ring.
   std::uint32_t length_and_payload;
   // How many messages of the opposite lane this side has consumed: saves the peer a miss on `consumed`.
   std::uint32_t acknowledged;
@@ -46,33 +46,37 @@ struct alignas(64) HeaderLine {
 };
 static_assert(sizeof(HeaderLine) == 64);
 
-// What each message of a lane has one of: header lines, rooms for payloads. They lie `stride` bytes apart.
-template <typename T>
-class Ring {
+// A lane's slots: of each a header line, and behind it `payload_bytes` for a payload. Message m, from 0, has slot m
+// modulo their number.
+class SlotRing {
  public:
-  // `rooms` is a power of two, so that the numbers of messages may pass 2^32.
-  Ring(T* first, std::uint32_t rooms, std::size_t stride)
-      : first_(reinterpret_cast<std::byte*>(first)), stride_(stride), mask_(rooms - 1) {}
-  // Of message `number`, from 0, modulo 2^32.
-  [[nodiscard]] T& operator[](std::uint32_t number) const {
-    return *reinterpret_cast<T*>(first_ + (number & mask_) * stride_);
+  SlotRing() = default;
+  // `slots` is a power of two, so that the numbers of messages may pass 2^32.
+  SlotRing(HeaderLine* first, std::uint32_t slots, std::size_t payload_bytes)
+      : first_(reinterpret_cast<std::byte*>(first)),
+        stride_(sizeof(HeaderLine) + payload_bytes),
+        mask_(slots - 1),
+        payload_bytes_(static_cast<std::uint32_t>(payload_bytes)) {}
+  // Of message `number`, modulo 2^32.
+  [[nodiscard]] HeaderLine& operator[](std::uint32_t number) const {
+    return *reinterpret_cast<HeaderLine*>(first_ + (number & mask_) * stride_);
   }
-  [[nodiscard]] std::uint32_t rooms() const { return mask_ + 1; }
+  [[nodiscard]] std::uint32_t slots() const { return mask_ + 1; }
+  [[nodiscard]] std::size_t payload_bytes() const { return payload_bytes_; }
 
  private:
-  std::byte* first_;
-  std::size_t stride_;
-  std::uint32_t mask_;
+  std::byte* first_ = nullptr;
+  std::size_t stride_ = sizeof(HeaderLine);
+  std::uint32_t mask_ = 0;
+  std::uint32_t payload_bytes_ = 0;
 };
-using HeaderRing = Ring<HeaderLine>;
-using PayloadRing = Ring<std::byte>;
-
-// Where the payloads of a lane's short messages lie that are too long for a line.
-struct ShortRooms {
-  PayloadRing ring{nullptr, 1, 0};
-  std::size_t bytes = 0;          // of a room, at most kShortMessageBytes; 0: there are none
-  std::uint32_t length_bits = 0;  // of length_and_payload, beside the length
-};
+// The payload of a slot.
+inline std::byte* payload_behind(HeaderLine* header) {
+  return reinterpret_cast<std::byte*>(header + 1);
+}
+inline const std::byte* payload_behind(const HeaderLine* header) {
+  return reinterpret_cast<const std::byte*>(header + 1);
+}
 
 // memcpy of 1 to kLineBytes without the call: two overlapping moves of a fixed size.
 inline void copy_line(std::byte* target, const std::byte* source, std::size_t n) {
@@ -118,10 +122,8 @@ inline void demote_line(const void* line) {
 
 // Both lanes of a link, as far as short messages need them.
 struct Lines {
-  HeaderRing out{nullptr, 1, 0};
-  HeaderRing in{nullptr, 1, 0};
-  ShortRooms rooms_out;
-  ShortRooms rooms_in;
+  SlotRing out;
+  SlotRing in;
   HeaderLine* next_out = nullptr;       // of the next message
   const HeaderLine* next_in = nullptr;  // the same
   std::uint32_t ahead = 0;              // so many short messages may be under way
@@ -150,7 +152,7 @@ struct Lines {
     copy_line(next_out->inline_bytes, source, n);
     publish(fingerprint, static_cast<std::uint32_t>(n));
   }
-  // The same of up to kShortMessageBytes, if there is room, as far as is known here.
+  // The same of up to kShortMessageBytes, if `ahead` and the slots allow it, as far as is known here.
   [[nodiscard]] bool try_send(const Fingerprint& fingerprint, const std::byte* source, std::size_t n) {
     if (published - acknowledged >= ahead) [[unlikely]]
       return false;
@@ -158,24 +160,24 @@ struct Lines {
       send(fingerprint, source, n);
       return true;
     }
-    if (n > rooms_out.bytes) [[unlikely]]
+    if (n > out.payload_bytes()) [[unlikely]]
       return false;
-    send_in_room(fingerprint, source, n);
+    send_in_slot(fingerprint, source, n);
     return true;
   }
-  // REQUIRES: the payload has a room, and fewer than `ahead` messages are under way.
-  void send_in_room(const Fingerprint& fingerprint, const std::byte* source, std::size_t n) {
-    std::byte* const room = &rooms_out.ring[published];
-    std::memcpy(room, source, n);
+  // REQUIRES: n is at most what a slot holds, and fewer than `ahead` messages are under way.
+  void send_in_slot(const Fingerprint& fingerprint, const std::byte* source, std::size_t n) {
+    std::byte* const payload = payload_behind(next_out);
+    std::memcpy(payload, source, n);
     if (own_processors) {
-      for (std::size_t i = 0; i < n; i += sizeof(HeaderLine)) demote_line(room + i);
+      for (std::size_t i = 0; i < n; i += sizeof(HeaderLine)) demote_line(payload + i);
     }
-    publish(fingerprint, static_cast<std::uint32_t>(n) | rooms_out.length_bits);
+    publish(fingerprint, static_cast<std::uint32_t>(n) | kInRing);
   }
 
   // Whether the next message is there.
   [[nodiscard]] bool arrived() const { return next_in->sequence.load(std::memory_order_acquire) == received + 1; }
-  // Its n bytes, if that is just what it is: n bytes in its line or its room, of that operation, from a peer that says
+  // Its n bytes, if that is just what it is: n bytes in its line or its slot, of that operation, from a peer that says
   // nothing wrong. Else null. REQUIRES: arrived(). consumed_one() follows.
   [[nodiscard]] const std::byte* whole_message(const Fingerprint& fingerprint, std::size_t n) {
     const HeaderLine& h = *next_in;
@@ -183,11 +185,11 @@ struct Lines {
     const std::uint32_t length = *const_cast<const volatile std::uint32_t*>(&h.length_and_payload);
     const std::uint32_t count = *const_cast<const volatile std::uint32_t*>(&h.acknowledged);
     const bool in_line = n <= kLineBytes;
-    const std::uint32_t expected = static_cast<std::uint32_t>(n) | (in_line ? 0 : rooms_in.length_bits);
-    const bool fits = (in_line || n <= rooms_in.bytes) && length == expected && h.fingerprint == fingerprint;
+    const std::uint32_t expected = static_cast<std::uint32_t>(n) | (in_line ? 0 : kInRing);
+    const bool fits = (in_line || n <= in.payload_bytes()) && length == expected && h.fingerprint == fingerprint;
     if (!fits || open_bytes != 0 || !see_acknowledged(count)) [[unlikely]]
       return nullptr;
-    return in_line ? h.inline_bytes : &rooms_in.ring[received];
+    return in_line ? h.inline_bytes : payload_behind(&h);
   }
   // All of the next message.
   void consumed_one() {

@@ -112,7 +112,7 @@ std::uint32_t slots_ahead(const Ranks& ranks) {
   const double links = ranks_per_cpu * static_cast<double>(ranks.hosts[host].size() - 1);
   const double fit = kCachedPart * static_cast<double>(ranks.level2_bytes) / (2 * links * shm::kSlotBytes);
   // One slot at a time would mean a turn for each; and what cannot fit anyway had better save turns.
-  return fit < 2 ? shm::kSlotsInTurns : std::min(shm::kSlotsInTurns, static_cast<std::uint32_t>(fit));
+  return fit < 2 ? shm::kLongBuffers : std::min(shm::kLongBuffers, static_cast<std::uint32_t>(fit));
 }
 
 std::shared_ptr<Transport> make_shm_transport(const std::optional<std::string>& option, bool /*asked*/) {

@@ -60,7 +60,7 @@ Status try_passing(int fd) {
   const ssize_t n = receive_with_fd(to.get(), &byte, sizeof byte, &received);
   if (n < 0) return Status::system("receiving a descriptor by recvmsg(2)", errno);
   if (received.valid()) return {};
-  // The kernel does not say why it has kept the descriptor: there is no room for one, or it is refused.
+  // The kernel does not say why it has kept the descriptor: no more may be open, or it is refused.
   const UniqueFd another(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   return Status::system("receiving a descriptor by recvmsg(2)", another.valid() ? EACCES : errno);
 }
@@ -78,7 +78,7 @@ ssize_t receive_with_fd(int socket, void* message, std::size_t bytes, UniqueFd* 
     n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   } while (n < 0 && errno == EINTR);
   if (n <= 0) return n;
-  // The kernel had a descriptor for this process, and no room in its table.
+  // The kernel had a descriptor for this process, and its table is full.
   if ((header.msg_flags & MSG_CTRUNC) != 0) {
     errno = EMFILE;
     return -1;

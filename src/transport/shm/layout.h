@@ -1,19 +1,24 @@
 // The memory of one shm link, as both sides see it. Each side writes its own part and reads the other's: so no word has
 // two writers.
 //
-// A lane is a ring of messages. A message is one header line, with its payload in it, if that has up to kLineBytes,
-// or in a room of its own. At first a side has kFirstLines header lines and no rooms (SideMemory), which is all that
-// many lanes ever need. When it has something longer to send, or is that far ahead of its receiver, it *extends* its
-// side: it takes memory for a larger ring with rooms (ExtensionMemory), and sends a last message through the first
-// ring, Payload::kExtended, which says that the next ones come there. So the receiver need not look for that.
+// A lane is a ring of slots (SlotRing). Message m, from 0, has slot m modulo their number: a header line, and behind it
+// memory for a payload. A ring may also have long buffers, for payloads that are longer than a slot's. All rings have
+// this one layout, and differ in their sizes alone (RingSizes):
 //
-// In an extension a lane has kSlots slots. A slot is one header line followed by its room.
+//             slots   payload of a slot   long buffers
+//   eager         8                   0              0   where a lane begins
+//   extension    32              32 KiB              0   between ranks with processors of their own
+//                64               1 KiB    8 of 32 KiB   between ranks that take turns on processors
 //
-// Where ranks take turns on processors, the header lines of a lane are a ring of their own, of kLinesAhead lines, and
-// so are rooms for short payloads: so many short messages a sender may be ahead of its receiver, which would else need
-// a turn for every round of slots. All messages go through the one ring of lines, which keeps them in order; message m
-// (from 0) has line m % kLinesAhead, and the short room of that number. A longer one waits until fewer than
-// kSlotsInTurns messages are under way, and so has slot m % kSlotsInTurns for itself.
+// A sender *extends* its side when it has a payload for which the eager ring has no memory, or is that far ahead of its
+// receiver: it takes memory for an extension, and sends a last message of 0 bytes through the eager ring, which says
+// that the next ones come there. So the receiver need not look for that. Many lanes never need an extension.
+//
+// Invariants of a ring:
+//  - A message is sent only if fewer are under way than there are slots; fewer than there are long buffers, if it needs
+//    one. So nothing that the receiver has still to read is written over.
+//  - All messages have slots, whatever they carry and wherever that is: so one number orders them.
+//  - Where a payload lies follows from the message's kind and length (Payload): both sides compute the same address.
 #pragma once
 
 #include <atomic>
@@ -27,48 +32,69 @@
 namespace tutti::internal::transport::shm {
 
 inline constexpr std::size_t kCacheLine = 64;
+// The most that one message carries through a ring.
+inline constexpr std::size_t kSlotBytes = 32 * 1024;
+// From this size on a message is long: a sender that must not run far ahead then has few under way.
+inline constexpr std::size_t kLongBytes = 16 * 1024;
+
+inline constexpr std::uint32_t kEagerSlots = 8;
+// The last one is kept for the message that says that the next ones are in the extension.
+inline constexpr std::uint32_t kEagerAhead = kEagerSlots - 1;
 // A sender writes a slot sooner if the receiver has lost it from its level-2 cache since it read it, so a lane is
 // larger than half of a common one. Two ranks with 512 KiB each, against 8 slots: sends and receives of 16 KiB 0.75 of
 // the time, ping-pong of 1 MiB 0.85, all-reduce of 16 and 128 KiB 0.8 and 0.9, scan of these 0.7 and 0.8, broadcast of
 // 128 KiB 0.9; up to 1 KiB the same within 5 %, from 16 MiB on the same. 16 slots have a third of that; 64, for which
 // the memory grows, no more.
 inline constexpr std::uint32_t kSlots = 32;
-// Ranks that take turns share caches, in which fewer slots stay. Four and eight ranks on two processors with 512 KiB
+// Ranks that take turns share caches, in which fewer payloads stay. Four and eight ranks on two processors with 512 KiB
 // each take up to 2.4 times as long with 32, between 128 KiB and 1 MiB.
-inline constexpr std::uint32_t kSlotsInTurns = 8;
-inline constexpr std::uint32_t kLinesAhead = 64;
-inline constexpr std::size_t kSlotBytes = 32 * 1024;
-// From this size on a message is long: a sender that must not run far ahead then fills few slots.
-inline constexpr std::size_t kLongBytes = 16 * 1024;
-// Where a slot's payload is.
-enum class Payload : std::uint32_t {
-  kInline = 0,     // in the header line
-  kSlot = 1,       // in the message's slot
-  kZcopy = 2,      // in the sender's own memory: the header line holds a ZcopyDescriptor
-  kDirectPut = 3,  // in the buffer that the receiver has advertised
-  // In the sender's own memory, to be read by process_vm_readv(2): the header line holds a ZcopyDescriptor without
-  // region.
-  kCrossMemory = 4,
-  kShort = 5,     // in the message's short room
-  kExtended = 6,  // none: the messages behind this one go through the sender's extension
+inline constexpr std::uint32_t kLongBuffers = 8;
+// But a sender that takes turns had better be many short messages ahead of its receiver, which would else need a turn
+// for every 8 of them: with four and eight ranks scatter, broadcast and reduce of 1 KiB take 0.3 to 0.5 of the time.
+inline constexpr std::uint32_t kShortSlots = 64;
+
+// Whether ranks take turns on processors: both sides of a link must say the same.
+enum class Turns : std::uint32_t { kNone = 0, kTaken = 1 };
+
+// What the rings differ in. All numbers are powers of two, or 0.
+struct RingSizes {
+  std::uint32_t slots;
+  std::size_t payload_bytes;   // of a slot
+  std::uint32_t long_buffers;  // of kSlotBytes each; 0: payload_bytes is the most that a message carries
 };
-static_assert(static_cast<std::uint32_t>(Payload::kInline) == 0, "Lines sends and takes a length alone");
-static_assert(static_cast<std::uint32_t>(Payload::kExtended) < 1U << (32 - kLengthBits));
+constexpr RingSizes sizes_of(Turns turns) {
+  return turns == Turns::kNone ? RingSizes{kSlots, kSlotBytes, 0}
+                               : RingSizes{kShortSlots, kShortMessageBytes, kLongBuffers};
+}
+static_assert(std::has_single_bit(kEagerSlots) && std::has_single_bit(kSlots) && std::has_single_bit(kShortSlots) &&
+                  std::has_single_bit(kLongBuffers),
+              "the numbers of messages, of which slots and long buffers follow, pass 2^32");
+static_assert(kLongBuffers <= kSlots && kLongBuffers <= kShortSlots && kShortMessageBytes <= kSlotBytes);
+
+// Where the payload of a message is, and how often it is copied on its way from buffer to buffer:
+//  - kInline, twice, in the line that the receiver polls: so a short message moves one line, and not two.
+//  - kRing, twice: if neither side reaches the other's buffers.
+//  - kLent, once, by the receiver, which may combine it on the way.
+//  - kPut, once, by the sender, which may have combined it on the way.
+enum class Payload : std::uint32_t {
+  kInline = 0,  // in the header line: up to kLineBytes. 0 bytes: what follows goes through the sender's extension
+  kRing = 1,    // in the message's slot; in its long buffer, if it is longer than a slot's payload
+  kLent = 2,    // in the sender's own memory: the header line holds a ZcopyDescriptor
+  kPut = 3,     // in the buffer that the receiver has advertised
+};
+static_assert(static_cast<std::uint32_t>(Payload::kInline) == 0 &&
+              static_cast<std::uint32_t>(Payload::kRing) << kLengthBits == kInRing);
+static_assert(static_cast<std::uint32_t>(Payload::kPut) == UINT32_MAX >> kLengthBits, "each number is a kind");
 
 // Names memory: of the sender, which the receiver may read; or of the receiver, which it has advertised and the sender
-// may write. Within one address space `region` is 0 and `offset` an address.
+// may write. If `region` is 0, `offset` is an address in the process that names it: another process reads there by
+// process_vm_readv(2) (CrossMemory), and does not write there.
 struct ZcopyDescriptor {
   std::uint64_t region;
   std::uint64_t offset;
   std::uint64_t bytes;
 };
 static_assert(sizeof(ZcopyDescriptor) <= kLineBytes);
-
-struct Slot {
-  HeaderLine header;
-  std::byte payload[kSlotBytes];
-};
-static_assert(sizeof(Slot) == kCacheLine + kSlotBytes && kShortMessageBytes <= kSlotBytes);
 
 struct alignas(kCacheLine) Line {
   std::atomic<std::uint32_t> value;
@@ -113,9 +139,6 @@ struct alignas(2 * kCacheLine) PairMemory {
 
 // What one side of a link writes, and the other reads at any time; its messages it reads between `sequence` and
 // `consumed`. Zero-filled memory is the initial state.
-inline constexpr std::uint32_t kFirstLines = 8;
-// The last one is kept for the message that says that the next ones are in the extension.
-inline constexpr std::uint32_t kFirstLinesAhead = kFirstLines - 1;
 struct alignas(2 * kCacheLine) SideMemory {
   // Rarely written.
   Line sleeping;  // a thread sleeps, or is about to: ring this side's wakeup fd
@@ -127,34 +150,14 @@ struct alignas(2 * kCacheLine) SideMemory {
   // Often.
   Line consumed;   // messages of the lane that this side receives which it is done with
   Line in_access;  // this side is inside an access, that is, may touch memory of the other
-  HeaderLine lines[kFirstLines];
+  HeaderLine eager[kEagerSlots];
 };
 static_assert(sizeof(SideMemory) == 768);
-
-// Behind the advertisements of a side, in its extension, what it sends.
-struct AheadMemory {
-  HeaderLine headers[kLinesAhead];
-  std::byte shorts[kLinesAhead][kShortMessageBytes];
-  std::byte slots[kSlotsInTurns][kSlotBytes];
-};
-struct ExtensionMemory {
-  AdvertisementLine advertisements[kAdvertisements];
-  union {
-    Slot slots[kSlots];
-    AheadMemory ahead;  // where ranks take turns
-  };
-};
-static_assert(std::has_single_bit(kFirstLines) && std::has_single_bit(kLinesAhead) && std::has_single_bit(kSlots) &&
-                  std::has_single_bit(kSlotsInTurns) && kSlotsInTurns <= kSlots,
-              "the numbers of messages, of which lines and slots follow, pass 2^32");
-
-// Whether ranks take turns on processors: both sides of a link must say the same.
-enum class Turns : std::uint32_t { kNone = 0, kTaken = 1 };
 
 // Where in their pages a side's extensions lie. Both sides are at about the same message, and processors compare the
 // last 12 bits of addresses first: a load of the peer's line waits for what was just stored to the own, if that is at
 // the same place of its page. So one side of a link says kFirst, the other kSecond. All-reduce of 8 bytes between two
-// ranks takes 0.9 of the time. (The first lines lie apart by Arena::spread.)
+// ranks takes 0.9 of the time. (The eager slots lie apart by Arena::spread.)
 enum class Placing : std::uint8_t { kFirst, kSecond };
 // By how much the second side's are further on in pages of their own. With 1024, payloads of as many bytes meet:
 // all-reduce of 1 KiB takes 1.04 times as long.
@@ -163,50 +166,51 @@ constexpr std::size_t shift_of(Placing placing) {
   return placing == Placing::kFirst ? 0 : kPlacingBytes;
 }
 
-// Which payloads lie there; kInline where there are no rooms.
-constexpr Payload payload_of(const ShortRooms& rooms) {
-  return static_cast<Payload>(rooms.length_bits >> kLengthBits);
-}
+// Of message m, from 0, that of number m modulo their number.
+class LongBuffers {
+ public:
+  LongBuffers() = default;
+  LongBuffers(std::byte* first, std::uint32_t buffers) : first_(first), buffers_(buffers) {}
+  [[nodiscard]] std::byte* operator[](std::uint32_t number) const {
+    return first_ + (number & (buffers_ - 1)) * kSlotBytes;
+  }
+  [[nodiscard]] explicit operator bool() const { return buffers_ != 0; }
 
-// The rings of an extension, which starts at `base`.
+ private:
+  std::byte* first_ = nullptr;
+  std::uint32_t buffers_ = 0;
+};
+
+// An extension, which starts at `base`: the side's advertisements, its slots, its long buffers.
 class Extension {
  public:
   Extension() = default;
-  Extension(const std::byte* base, Turns turns)
-      : memory_(reinterpret_cast<ExtensionMemory*>(const_cast<std::byte*>(base))), turns_(turns) {}
+  Extension(const std::byte* base, Turns turns) : base_(const_cast<std::byte*>(base)), sizes_(sizes_of(turns)) {}
   static constexpr std::size_t bytes(Turns turns) {
-    return offsetof(ExtensionMemory, slots) +
-           (turns == Turns::kNone ? sizeof(ExtensionMemory::slots) : sizeof(ExtensionMemory::ahead));
+    return kAdvertisementBytes + slots_bytes(sizes_of(turns)) + sizes_of(turns).long_buffers * kSlotBytes;
   }
-  // Pages that have room for it wherever it is placed.
+  // Whole pages, enough for it wherever it is placed.
   static constexpr std::size_t placed_bytes(Turns turns) {
     return (kPlacingBytes + bytes(turns) + kPageBytes - 1) / kPageBytes * kPageBytes;
   }
 
-  [[nodiscard]] explicit operator bool() const { return memory_ != nullptr; }
-  [[nodiscard]] AdvertisementLine* advertisements() const { return memory_->advertisements; }
-  [[nodiscard]] HeaderRing headers() const {
-    if (turns_ == Turns::kNone) return {&memory_->slots[0].header, kSlots, sizeof(Slot)};
-    return {memory_->ahead.headers, kLinesAhead, sizeof(HeaderLine)};
+  [[nodiscard]] explicit operator bool() const { return base_ != nullptr; }
+  [[nodiscard]] AdvertisementLine* advertisements() const { return reinterpret_cast<AdvertisementLine*>(base_); }
+  [[nodiscard]] SlotRing slots() const {
+    return {reinterpret_cast<HeaderLine*>(base_ + kAdvertisementBytes), sizes_.slots, sizes_.payload_bytes};
   }
-  // Rooms of kSlotBytes each.
-  [[nodiscard]] PayloadRing slots() const {
-    if (turns_ == Turns::kNone) return {memory_->slots[0].payload, kSlots, sizeof(Slot)};
-    return {memory_->ahead.slots[0], kSlotsInTurns, kSlotBytes};
-  }
-  // Where the payloads of short messages lie: where no rank takes turns, in their slots.
-  [[nodiscard]] ShortRooms short_rooms() const {
-    if (turns_ == Turns::kNone) return rooms_of(Payload::kSlot, slots());
-    return rooms_of(Payload::kShort, {memory_->ahead.shorts[0], kLinesAhead, kShortMessageBytes});
+  [[nodiscard]] LongBuffers long_buffers() const {
+    return {base_ + kAdvertisementBytes + slots_bytes(sizes_), sizes_.long_buffers};
   }
 
  private:
   static constexpr std::size_t kPageBytes = 4096;
-  static ShortRooms rooms_of(Payload payload, const PayloadRing& ring) {
-    return {ring, kShortMessageBytes, static_cast<std::uint32_t>(payload) << kLengthBits};
+  static constexpr std::size_t kAdvertisementBytes = kAdvertisements * sizeof(AdvertisementLine);
+  static constexpr std::size_t slots_bytes(const RingSizes& sizes) {
+    return sizes.slots * (sizeof(HeaderLine) + sizes.payload_bytes);
   }
-  ExtensionMemory* memory_ = nullptr;
-  Turns turns_ = Turns::kNone;
+  std::byte* base_ = nullptr;
+  RingSizes sizes_{};
 };
 
 // The memory of one link, from one of its sides. Threads: as the link.

@@ -79,7 +79,7 @@ class ShmLink final : public PlainLink {
     s.own = &memory->own();
     s.theirs = &memory->theirs();
     s.peer = options.peer;
-    s.lines = first_lines(*memory, peer_wakeup_fd);
+    s.lines = eager_lines(*memory, peer_wakeup_fd);
     s.same_process = same_process;
     s.far = options.far;
     s.slots_ahead = options.slots_ahead;

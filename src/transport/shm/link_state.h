@@ -34,16 +34,16 @@ inline LaneTraits shm_traits() {
 // What a side may be doing with its peer's memory: bits.
 enum class Access : std::uint32_t { kReading = 1, kWriting = 2 };
 
-// Of both lanes, which begin with message `first`, counted from 0.
-inline Lines first_lines(const LinkMemory& memory, int peer_wakeup_fd, std::uint32_t first = 0) {
+// Of both lanes, which begin in the eager slots with message `first`, counted from 0.
+inline Lines eager_lines(const LinkMemory& memory, int peer_wakeup_fd, std::uint32_t first = 0) {
   SideMemory& own = memory.own();
   const SideMemory& theirs = memory.theirs();
   Lines l;
-  l.out = {own.lines, kFirstLines, sizeof(HeaderLine)};
-  l.in = {const_cast<HeaderLine*>(theirs.lines), kFirstLines, sizeof(HeaderLine)};
+  l.out = {own.eager, kEagerSlots, 0};
+  l.in = {const_cast<HeaderLine*>(theirs.eager), kEagerSlots, 0};
   l.next_out = &l.out[first];
   l.next_in = &l.in[first];
-  l.ahead = kFirstLinesAhead;
+  l.ahead = kEagerAhead;
   l.published = l.acknowledged = l.received = first;
   l.consumed = &own.consumed.value;
   l.peer_sleeping = &theirs.sleeping.value;
@@ -56,7 +56,7 @@ struct LinkState {
   LinkMemory* memory = nullptr;
   SideMemory* own = nullptr;           // of the memory
   const SideMemory* theirs = nullptr;  // the same
-  Lines lines;                         // the state of both lanes, as messages in lines need it: first_lines()
+  Lines lines;                         // the state of both lanes, as messages in lines need it: eager_lines()
   Extension extension;                 // this side's, once it is needed
   int peer = -1;
   bool same_process = false;

@@ -315,7 +315,7 @@ Result<Extension> PairLinkMemory::extend() {
 
 Result<Extension> PairLinkMemory::peers_extension() {
   const std::uint64_t place = theirs_->end.extension.load(std::memory_order_acquire);
-  if (place == 0 || place % alignof(ExtensionMemory) != 0) {
+  if (place == 0 || place % kCacheLine != 0) {
     return Status::remote("protocol error: an extension that is not there");
   }
   auto memory = pair_->view(place, Extension::bytes(turns()));

@@ -143,18 +143,22 @@ inline void ShmRecvLane::open(const HeaderLine& h) {
   lines_->open_bytes = word & kLengthMask;
   in_peer_memory_ = false;
   const auto payload = static_cast<Payload>(word >> kLengthBits);
-  data_ = payload == Payload::kInline ? check(h.inline_bytes, kLineBytes) : open_elsewhere(h, payload);
+  const bool is_inline = payload == Payload::kInline && lines_->open_bytes - 1 < kLineBytes;
+  data_ = is_inline ? h.inline_bytes : open_elsewhere(h, payload);
+}
+
+inline const std::byte* ShmRecvLane::open_in_ring(const HeaderLine& h) {
+  const std::size_t in_slot = lines_->in.payload_bytes();
+  if (lines_->open_bytes - 1 < in_slot) [[likely]]
+    return payload_behind(&h);
+  return long_buffers_ ? check(long_buffers_[lines_->received], kSlotBytes) : fail_length(in_slot);
 }
 
 const std::byte* ShmRecvLane::open_elsewhere(const HeaderLine& h, Payload payload) {
-  if (payload == Payload::kSlot) return extended_ ? check(&slots_[lines_->received], kSlotBytes) : fail_length(0);
-  if (payload == Payload::kShort) {
-    const ShortRooms& rooms = lines_->rooms_in;
-    return payload_of(rooms) == payload ? check(&rooms.ring[lines_->received], rooms.bytes) : fail_length(0);
-  }
-  if (payload == Payload::kExtended) return follow_extension();
-  if (payload == Payload::kZcopy) return open_zcopy(h);
-  return payload == Payload::kCrossMemory ? open_cross_memory(h) : open_direct_put();
+  if (payload == Payload::kRing) return open_in_ring(h);
+  if (payload == Payload::kLent) return open_lent(h);
+  if (payload == Payload::kPut) return open_put();
+  return lines_->open_bytes == 0 ? follow_extension() : fail_length(kLineBytes);
 }
 
 const std::byte* ShmRecvLane::follow_extension() {
@@ -169,32 +173,30 @@ const std::byte* ShmRecvLane::follow_extension() {
   }
   const Extension extension = *peers;
   extended_ = moved_ = true;
-  lines_->in = extension.headers();
-  lines_->rooms_in = extension.short_rooms();
-  slots_ = extension.slots();
+  lines_->in = extension.slots();
+  long_buffers_ = extension.long_buffers();
   offset_ = lines_->open_bytes = 0;
   pass(0);
   return nullptr;
 }
 
-// `data` if the message fits the room there, else the link fails.
-inline const std::byte* ShmRecvLane::check(const std::byte* data, std::uint64_t room) {
-  if (lines_->open_bytes - 1 < room) [[likely]]
+inline const std::byte* ShmRecvLane::check(const std::byte* data, std::uint64_t most) {
+  if (lines_->open_bytes - 1 < most) [[likely]]
     return data;
-  return fail_length(room);
+  return fail_length(most);
 }
 
-const std::byte* ShmRecvLane::fail_length(std::uint64_t room) {
+const std::byte* ShmRecvLane::fail_length(std::uint64_t most) {
   fail(Status::remote(
-      fmt::format("protocol error: a message of {} bytes where only {} bytes have room", lines_->open_bytes, room)));
+      fmt::format("protocol error: a message of {} bytes where {} bytes fit", lines_->open_bytes, most)));
   return nullptr;
 }
 
-const std::byte* ShmRecvLane::open_zcopy(const HeaderLine& h) {
-  in_peer_memory_ = true;
-  mapped_ = true;
+const std::byte* ShmRecvLane::open_lent(const HeaderLine& h) {
   ZcopyDescriptor descriptor{};
   std::memcpy(&descriptor, h.inline_bytes, sizeof descriptor);
+  if (descriptor.region == 0 && !link_->same_process) return open_cross_memory(h, descriptor);
+  in_peer_memory_ = mapped_ = true;
   if (link_->same_process) return check(reinterpret_cast<const std::byte*>(descriptor.offset), descriptor.bytes);
   auto mapped = link_->regions.resolve(descriptor);
   if (mapped.is_ok()) return check(*mapped, descriptor.bytes);
@@ -202,7 +204,7 @@ const std::byte* ShmRecvLane::open_zcopy(const HeaderLine& h) {
   return nullptr;
 }
 
-const std::byte* ShmRecvLane::open_cross_memory(const HeaderLine& h) {
+const std::byte* ShmRecvLane::open_cross_memory(const HeaderLine& h, const ZcopyDescriptor& descriptor) {
   if (!link_->status.is_ok()) {  // which may be that this very message could not be read
     lines_->open_bytes = 0;
     return nullptr;
@@ -214,8 +216,6 @@ const std::byte* ShmRecvLane::open_cross_memory(const HeaderLine& h) {
   in_peer_memory_ = was_left_ = true;
   mapped_ = false;
   bounce_begin_ = bounce_end_ = 0;
-  ZcopyDescriptor descriptor{};
-  std::memcpy(&descriptor, h.inline_bytes, sizeof descriptor);
   peer_address_ = descriptor.offset;
   return check(h.inline_bytes, descriptor.bytes);  // not what is looked at: that is what read_peer() reads
 }
@@ -228,14 +228,14 @@ void ShmRecvLane::drop_used_advertisements() {
   }
 }
 
-const std::byte* ShmRecvLane::open_direct_put() {
+const std::byte* ShmRecvLane::open_put() {
   drop_used_advertisements();
   const OwnAdvertisement& oldest = own_advertisements_[advertisements_used_ % kAdvertisements];
   if (advertisements_used_ != advertisements_made_ && oldest.position <= consumed_) {
     const std::uint64_t used = consumed_ - oldest.position;
     return check(oldest.target + used, oldest.bytes - used);
   }
-  fail(Status::remote("protocol error: a direct put without an advertisement"));
+  fail(Status::remote("protocol error: a put without an advertisement"));
   return nullptr;
 }
 

@@ -36,11 +36,12 @@ class ShmRecvLane final : public RecvLane {
   [[gnu::noinline]] const std::byte* open_elsewhere(const HeaderLine& h, Payload payload);
   // What follows is in the peer's extension.
   const std::byte* follow_extension();
-  const std::byte* check(const std::byte* data, std::uint64_t room);
-  // The link fails.
-  [[gnu::noinline]] const std::byte* fail_length(std::uint64_t room);
-  const std::byte* open_zcopy(const HeaderLine& h);
-  const std::byte* open_cross_memory(const HeaderLine& h);
+  // `data` if the message is at most `most` bytes long, else the link fails.
+  const std::byte* check(const std::byte* data, std::uint64_t most);
+  [[gnu::noinline]] const std::byte* fail_length(std::uint64_t most);
+  const std::byte* open_in_ring(const HeaderLine& h);
+  const std::byte* open_lent(const HeaderLine& h);
+  const std::byte* open_cross_memory(const HeaderLine& h, const ZcopyDescriptor& descriptor);
   [[gnu::noinline]] View peek_in_peer(const HeaderLine& h);
   // Whether there is another way if this one fails.
   enum class Failing : std::uint8_t { kFirst, kLast };
@@ -49,12 +50,12 @@ class ShmRecvLane final : public RecvLane {
   // Has consumed n bytes.
   void pass(std::size_t n);
   void drop_used_advertisements();
-  const std::byte* open_direct_put();
+  const std::byte* open_put();
   void fail(const Status& status);
 
   LinkState* link_;
-  PayloadRing slots_{nullptr, kSlots, 0};
-  bool extended_ = false;                          // all of these are of the peer's extension
+  LongBuffers long_buffers_;
+  bool extended_ = false;                          // these and lines_->in are of the peer's extension
   bool moved_ = false;                             // by the message that was opened last
   const std::byte* data_ = nullptr;                // of the message that is open
   std::size_t offset_ = 0;                         // consumed of it

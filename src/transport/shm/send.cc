@@ -13,11 +13,11 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-// Before messages go through new lines, from number `first` on, counted from 0. Fresh memory says sequence 0, which is
+// Before messages go through new slots, from number `first` on, counted from 0. Fresh memory says sequence 0, which is
 // also that of the last message before numbers begin again: in the first round its receiver would find it before it is
-// sent. Its line is the last one, where sequence 1 never comes.
-void mark_last_line(const HeaderRing& lines, std::uint32_t first) {
-  if (UINT32_MAX - first < lines.rooms()) lines[UINT32_MAX].sequence.store(1, std::memory_order_relaxed);
+// sent. Its slot is the last one, where sequence 1 never comes.
+void mark_last_slot(const SlotRing& ring, std::uint32_t first) {
+  if (UINT32_MAX - first < ring.slots()) ring[UINT32_MAX].sequence.store(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ ShmSendLane::ShmSendLane(LinkState* link) : link_(link), distance_(link->far) {
 std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
   if (n > kLineBytes) [[unlikely]]
     return push_long(fingerprint, source, offset, n);
-  if (!has_room(lines_->ahead) && !extend()) [[unlikely]]
+  if (!has_credit(lines_->ahead) && !extend()) [[unlikely]]
     return 0;
   lines_->send(fingerprint, source.base + offset, n);
   taken_ += n;
@@ -44,44 +44,43 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
 [[gnu::noinline]] std::size_t ShmSendLane::push_long(const Fingerprint& fingerprint, const Source& source,
                                                      std::size_t offset, std::size_t n) {
   if (n <= kShortMessageBytes) {
-    if ((!extended_ && !extend()) || !has_room(lines_->ahead)) return 0;
-    lines_->send_in_room(fingerprint, source.base + offset, n);
+    if ((!extended_ && !extend()) || !has_credit(lines_->ahead)) return 0;
+    lines_->send_in_slot(fingerprint, source.base + offset, n);
     taken_ += n;
     return n;
   }
-  if (can_send_zcopy(source, n)) return send_zcopy(fingerprint, source, offset, n, Payload::kZcopy);
-  if (n >= traits_.zcopy_any_bytes && can_be_read(source))
-    return send_zcopy(fingerprint, source, offset, n, Payload::kCrossMemory);
+  if (can_send_zcopy(source, n)) return lend(fingerprint, source, offset, n, Reader::kPeer);
+  if (n >= traits_.zcopy_any_bytes && can_be_read(source)) return lend(fingerprint, source, offset, n, Reader::kKernel);
   if (!extended_ && !extend()) return 0;
-  if (!has_room_for(n)) return 0;
+  if (!has_credit_for(n)) return 0;
   const std::size_t size = std::min(n, kSlotBytes);
   measure_distance(size);
   const auto copy = size >= traits_.streamed_bytes ? &copy_streaming : &copy_bytes;
-  copy(&slots_[lines_->published], source.base + offset, size);
-  publish(fingerprint, size, Payload::kSlot);
+  std::byte* const target =
+      size <= lines_->out.payload_bytes() ? payload_behind(lines_->next_out) : long_buffers_[lines_->published];
+  copy(target, source.base + offset, size);
+  publish(fingerprint, size, Payload::kRing);
   return size;
 }
 
-// Cold: once in the life of a lane. After that this side's first lines are as they are, until the link ends.
+// Cold: once in the life of a lane. After that this side's eager slots are as they are, until the link ends.
 [[gnu::noinline]] bool ShmSendLane::extend() {
-  if (extended_ || !has_room(kFirstLines) || !link_->extend()) return false;
+  if (extended_ || !has_credit(kEagerSlots) || !link_->extend()) return false;
   const Extension& extension = link_->extension;
-  mark_last_line(extension.headers(), lines_->published + 1);
-  publish({}, 0, Payload::kExtended);
-  lines_->out = extension.headers();
-  lines_->rooms_out = extension.short_rooms();
-  slots_ = extension.slots();
-  lines_->ahead = lines_->out.rooms();
-  zcopies_ahead_ = slots_.rooms();
-  slots_ahead_ = std::min(link_->slots_ahead, slots_.rooms());
+  mark_last_slot(extension.slots(), lines_->published + 1);
+  publish({}, 0, Payload::kInline);
+  lines_->out = extension.slots();
+  long_buffers_ = extension.long_buffers();
+  lines_->ahead = lines_->out.slots();
+  long_ahead_ = long_buffers_ ? kLongBuffers : lines_->ahead;
+  slots_ahead_ = std::min(link_->slots_ahead, long_ahead_);
   lines_->next_out = &lines_->out[lines_->published];
   extended_ = true;
   return true;
 }
 
 // Also where ranks take turns on processors: those of another processor are as far as it is.
-void ShmSendLane::measure_distance(std::size_t bytes) {
-  if (bytes < Distance::kLeastBytes || !distance_.is_due()) return;
+void ShmSendLane::measure_distance() {
   const bool was_far = distance_.far();
   link_->see_consumed(distance_.load(link_->theirs->consumed.value, link_->consumed_seen));
   if (distance_.far() == was_far) return;
@@ -91,43 +90,53 @@ void ShmSendLane::measure_distance(std::size_t bytes) {
 }
 
 std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
-  if (!extended_ && (n > kLineBytes || !has_room(lines_->ahead)) && !extend()) return {};
-  if (!has_room_for(n)) return {};
+  if (!extended_ && (n > kLineBytes || !has_credit(lines_->ahead)) && !extend()) return {};
+  if (!has_credit_for(n)) return {};
+  before_commit_ = BeforeCommit::kNothing;
   if (n <= kLineBytes) {
     reserved_ = Payload::kInline;
     return {lines_->next_out->inline_bytes, n};
   }
-  if (n <= kShortMessageBytes) {
-    reserved_ = payload_of(lines_->rooms_out);
-    return {&lines_->rooms_out.ring[lines_->published], n};
-  }
   measure_distance(n);
-  reserved_ = Payload::kSlot;
-  return {&slots_[lines_->published], std::min(n, kSlotBytes)};
+  reserved_ = Payload::kRing;
+  const std::size_t in_slot = lines_->out.payload_bytes();
+  if (n <= in_slot || !long_buffers_) return {payload_behind(lines_->next_out), std::min(n, in_slot)};
+  before_commit_ = BeforeCommit::kMove;
+  return {long_buffers_[lines_->published], std::min(n, kSlotBytes)};
 }
 
 void ShmSendLane::commit(const Fingerprint& fingerprint, std::size_t n) {
-  // A peer that has revoked its memory reads no message either.
-  if (reserved_ == Payload::kDirectPut && !link_->end_access(Access::kWriting)) return;
+  if (before_commit_ != BeforeCommit::kNothing && !prepare_commit(n)) return;
   publish(fingerprint, n, reserved_);
 }
 
+bool ShmSendLane::prepare_commit(std::size_t n) {
+  // A peer that has revoked its memory reads no message either.
+  if (before_commit_ == BeforeCommit::kEndAccess) return link_->end_access(Access::kWriting);
+  // The receiver looks where the length says.
+  if (n <= lines_->out.payload_bytes()) {
+    std::memcpy(payload_behind(lines_->next_out), long_buffers_[lines_->published], n);
+  }
+  return true;
+}
+
 std::span<std::byte> ShmSendLane::reserve_remote(std::size_t n) {
-  if (!has_room(zcopies_ahead_) && !extend()) return {};
+  if (!has_credit(long_ahead_) && !extend()) return {};
   if (!find_advertisement() || !link_->begin_access(Access::kWriting)) return {};
-  reserved_ = Payload::kDirectPut;
+  reserved_ = Payload::kPut;
+  before_commit_ = BeforeCommit::kEndAccess;
   const std::uint64_t used = taken_ - advertisement_.position;
   return {advertised_ + used, std::min<std::size_t>(n, advertisement_.bytes - used)};
 }
 
 std::uint64_t ShmSendLane::completed() {
-  if (zcopies_ == 0) return taken_;
+  if (lent_ == 0) return taken_;
   link_->read_acknowledged();
   retire();
-  if (zcopies_ == 0) return taken_;
+  if (lent_ == 0) return taken_;
   std::uint32_t oldest = retired_;
-  while (!is_zcopy_[oldest % kSlots]) ++oldest;
-  return zcopy_begin_[oldest % kSlots];
+  while (!is_lent_[oldest % kSlots]) ++oldest;
+  return lent_begin_[oldest % kSlots];
 }
 
 bool ShmSendLane::activity() {
@@ -137,7 +146,7 @@ bool ShmSendLane::activity() {
 }
 
 // Inline: part of every message, as publish() is.
-inline bool ShmSendLane::has_room(std::uint32_t messages) {
+inline bool ShmSendLane::has_credit(std::uint32_t messages) {
   if (lines_->published - lines_->acknowledged < messages) [[likely]]
     return true;
   link_->read_acknowledged();
@@ -179,21 +188,21 @@ bool ShmSendLane::can_be_read(const Source& source) {
   return c.readable;
 }
 
-std::size_t ShmSendLane::send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset,
-                                    std::size_t n, Payload payload) {
-  if (!has_room(zcopies_ahead_) && !extend()) return 0;
+std::size_t ShmSendLane::lend(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n,
+                              Reader reader) {
+  if (!has_credit(long_ahead_) && !extend()) return 0;
   const std::size_t size = std::min(n, kMostZcopyBytes);
-  if (payload == Payload::kCrossMemory) measure_distance(size);
+  if (reader == Reader::kKernel) measure_distance(size);
   ZcopyDescriptor descriptor{source.region, source.region_offset + offset, size};
-  if (payload == Payload::kCrossMemory || link_->same_process)
+  if (reader == Reader::kKernel || link_->same_process)
     descriptor = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};
   std::memcpy(lines_->next_out->inline_bytes, &descriptor, sizeof descriptor);
-  // Before a slot is used again, so that a zero-copy send which went through it is not counted twice.
+  // Before an entry is used again, so that what was lent by the message that had it is not counted twice.
   retire();
-  ++zcopies_;
-  is_zcopy_[lines_->published % kSlots] = true;
-  zcopy_begin_[lines_->published % kSlots] = taken_;
-  publish(fingerprint, size, payload);
+  ++lent_;
+  is_lent_[lines_->published % kSlots] = true;
+  lent_begin_[lines_->published % kSlots] = taken_;
+  publish(fingerprint, size, Payload::kLent);
   return size;
 }
 
@@ -252,10 +261,10 @@ bool ShmSendLane::next_advertisement() {
 }
 
 void ShmSendLane::retire() {
-  if (zcopies_ == 0) retired_ = lines_->acknowledged;
+  if (lent_ == 0) retired_ = lines_->acknowledged;
   for (; retired_ != lines_->acknowledged; ++retired_) {
-    if (is_zcopy_[retired_ % kSlots]) --zcopies_;
-    is_zcopy_[retired_ % kSlots] = false;
+    if (is_lent_[retired_ % kSlots]) --lent_;
+    is_lent_[retired_ % kSlots] = false;
   }
 }
 

@@ -35,21 +35,30 @@ class ShmSendLane final : public PlainSendLane {
  private:
   // The messages that follow go through this side's extension. False if they do already, or if nothing can be sent now.
   [[nodiscard]] bool extend();
-  // Whether fewer than so many messages are under way. One whose payload lies neither in its line nor in a short room
-  // asks for as many as there are slots at the most: so each has its slot for itself, and is_zcopy_ a place for each.
-  [[nodiscard]] bool has_room(std::uint32_t messages);
-  [[nodiscard]] bool has_room_for(std::size_t bytes) {
-    if (bytes >= kLongBytes) return has_room(slots_ahead_);
-    return has_room(bytes <= kShortMessageBytes ? lines_->ahead : slots_.rooms());
+  // Whether fewer than so many messages are under way. One whose payload lies neither in its line nor in its slot asks
+  // for at most long_ahead_: so each has its long buffer for itself, and an entry of is_lent_.
+  [[nodiscard]] bool has_credit(std::uint32_t messages);
+  [[nodiscard]] bool has_credit_for(std::size_t bytes) {
+    if (bytes >= kLongBytes) return has_credit(slots_ahead_);
+    return has_credit(bytes <= kShortMessageBytes ? lines_->ahead : long_ahead_);
   }
   // Before a payload of so many bytes: now and then finds out how far the peer is, and sets traits_.streamed_bytes.
-  void measure_distance(std::size_t bytes);
+  void measure_distance(std::size_t bytes) {
+    if (bytes >= Distance::kLeastBytes && distance_.is_due()) measure_distance();
+  }
+  [[gnu::noinline]] void measure_distance();
   [[nodiscard]] bool can_send_zcopy(const Source& source, std::size_t n) const;
   [[nodiscard]] bool can_be_read(const Source& source);
   // From which size on the peer reads what an operation sends, if it can. SIZE_MAX: never.
   [[nodiscard]] std::size_t read_bytes(MemoryUse use) const;
-  std::size_t send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n,
-                         Payload payload);
+  // kMove: from the long buffer to the slot, if the message is short enough for that in the end.
+  enum class BeforeCommit : std::uint8_t { kNothing, kMove, kEndAccess };
+  // False: nothing may be sent.
+  [[nodiscard]] bool prepare_commit(std::size_t n);
+  // Who reads what is lent: the peer where it is mapped, or its kernel out of this process.
+  enum class Reader : std::uint8_t { kPeer, kKernel };
+  std::size_t lend(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n,
+                   Reader reader);
 
   struct Advertisement {
     std::uint64_t position = 0;
@@ -60,26 +69,28 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] bool find_advertisement();
   // Reads the next advertisement of the peer. False if there is none yet.
   [[nodiscard]] bool next_advertisement();
-  // Counts the zero-copy sends among the messages that the peer has consumed as done.
+  // Counts what was lent in the messages that the peer has consumed as done.
   void retire();
   std::size_t push_long(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n);
   void publish(const Fingerprint& fingerprint, std::size_t n, Payload payload);
 
   LinkState* link_;
-  PayloadRing slots_{nullptr, kSlots, 0};
-  bool extended_ = false;                           // all of these are of the extension
-  std::uint32_t zcopies_ahead_ = kFirstLinesAhead;  // messages whose bytes are elsewhere
-  std::uint32_t slots_ahead_ = 0;                   // for long messages, at most all
-  std::uint32_t activity_consumed_ = 0;             // what activity() has reported
-  std::uint32_t retired_ = 0;                       // messages looked at by retire(); meaningful while zcopies_ > 0
-  std::uint32_t zcopies_ = 0;                       // outstanding
+  LongBuffers long_buffers_;
+  bool extended_ = false;                   // all of these are of the extension
+  std::uint32_t long_ahead_ = kEagerAhead;  // messages whose bytes are neither in the line nor in the slot
+  std::uint32_t slots_ahead_ = 0;           // long messages, at most long_ahead_
+  std::uint32_t activity_consumed_ = 0;     // what activity() has reported
+  std::uint32_t retired_ = 0;               // messages looked at by retire(); meaningful while lent_ > 0
+  std::uint32_t lent_ = 0;                  // messages that the peer has not consumed
   Payload reserved_ = Payload::kInline;
+  BeforeCommit before_commit_ = BeforeCommit::kNothing;
   std::uint32_t advertisements_seen_ = 0;
   Extension peers_extension_;        // where they are; empty: not looked for, or there is none yet
   Advertisement advertisement_;      // the latest of them
   std::byte* advertised_ = nullptr;  // its memory, as mapped here
-  std::array<bool, kSlots> is_zcopy_{};
-  std::array<std::uint64_t, kSlots> zcopy_begin_{};
+  // By message, modulo kSlots.
+  std::array<bool, kSlots> is_lent_{};
+  std::array<std::uint64_t, kSlots> lent_begin_{};
   struct Checked {
     const std::byte* begin = nullptr;
     std::size_t bytes = 0;

@@ -37,10 +37,10 @@ bool push(SendLane& lane, const std::vector<std::byte>& bytes) {
 }
 
 bool write_in_place(SendLane& lane, const std::vector<std::byte>& bytes) {
-  const std::span<std::byte> room = lane.reserve(bytes.size());
-  if (room.empty()) return false;
-  REQUIRE(room.size() == bytes.size());
-  std::memcpy(room.data(), bytes.data(), bytes.size());
+  const std::span<std::byte> reserved = lane.reserve(bytes.size());
+  if (reserved.empty()) return false;
+  REQUIRE(reserved.size() == bytes.size());
+  std::memcpy(reserved.data(), bytes.data(), bytes.size());
   lane.commit(kFingerprint, bytes.size());
   return true;
 }
@@ -73,7 +73,7 @@ struct Lanes {
     s.own = &s.memory->own();
     s.theirs = &s.memory->theirs();
     s.peer = static_cast<int>(1 - side);
-    s.lines = first_lines(*memory[side], wakeup_fd.fd(), before);
+    s.lines = eager_lines(*memory[side], wakeup_fd.fd(), before);
     s.same_process = true;
     return s;
   }
@@ -106,7 +106,7 @@ TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run w
   };
   std::uint32_t sent = 0;
   while (sent < 1000 && send(sent)) ++sent;
-  REQUIRE(sent == (own_processor ? kSlots : kLinesAhead));
+  REQUIRE(sent == (own_processor ? kSlots : kShortSlots));
   CHECK(pair.a->send().taken() - before == sent * size);
   // One more for each that is consumed, over and over.
   std::uint32_t received = 0;
@@ -121,7 +121,7 @@ TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run w
   CHECK(pair.a->send().completed() - before == sent * size);
 }
 
-TEST_CASE("what has no short room waits until its slot is free") {
+TEST_CASE("a message that is longer than a slot's payload waits until its long buffer is free") {
   const conformance::Pair pair = some_pair(false);
   extend(pair.a->send(), pair.b->recv());
   const auto long_message = [](std::uint32_t number) { return message(number, 5000); };
@@ -131,15 +131,34 @@ TEST_CASE("what has no short room waits until its slot is free") {
   REQUIRE_FALSE(push(pair.a->send(), message(sent, 8)));
   std::uint32_t received = 0;
   for (; received < 64; ++received) {
-    const bool room = sent - received < kSlotsInTurns;
-    REQUIRE(push(pair.a->send(), long_message(sent)) == room);
-    if (room) ++sent;
-    // Nothing has been written over the slots of the long ones.
+    const bool is_free = sent - received < kLongBuffers;
+    REQUIRE(push(pair.a->send(), long_message(sent)) == is_free);
+    if (is_free) ++sent;
+    // Nothing has been written over the buffers of the long ones.
     check_next(pair.b->recv(), received < 4 ? long_message(received) : message(received, 8));
   }
-  REQUIRE(sent == 64 + kSlotsInTurns - 1);
+  REQUIRE(sent == 64 + kLongBuffers - 1);
   for (; received < sent; ++received) check_next(pair.b->recv(), long_message(received));
   CHECK(pair.b->recv().peek(1).size == 0);
+}
+
+TEST_CASE("what is committed of a reservation arrives, however much less it is") {
+  const conformance::Pair pair = some_pair(GENERATE(true, false));
+  extend(pair.a->send(), pair.b->recv());
+  std::uint32_t number = 0;
+  for (const std::size_t reserved : {std::size_t{32}, std::size_t{1000}, kShortMessageBytes + 1, kSlotBytes}) {
+    for (const std::size_t committed : {std::size_t{1}, std::size_t{33}, kShortMessageBytes, kShortMessageBytes + 1}) {
+      if (committed > reserved) continue;
+      INFO(committed << " of " << reserved);
+      const std::vector<std::byte> bytes = message(++number, committed);
+      const std::span<std::byte> target = pair.a->send().reserve(reserved);
+      REQUIRE(target.size() == reserved);
+      std::memcpy(target.data(), bytes.data(), committed);
+      pair.a->send().commit(kFingerprint, committed);
+      check_next(pair.b->recv(), bytes);
+    }
+  }
+  CHECK(pair.b->recv().status().is_ok());
 }
 
 TEST_CASE("messages of all lengths stay in order where ranks take turns") {
@@ -197,7 +216,7 @@ TEST_CASE("a zero-copy send is done when its message has been consumed, however 
 TEST_CASE("no line is taken for new when the numbers of messages pass 2^32") {
   const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
   const std::size_t size = GENERATE(8U, 500U, 5000U);
-  const std::uint32_t ahead = GENERATE(1U, 7U, kSlotsInTurns);
+  const std::uint32_t ahead = GENERATE(1U, 7U, kLongBuffers);
   Lanes lanes(turns, UINT32_MAX - 299);
   extend(lanes.send, lanes.recv);
   for (std::uint32_t sent = 0; sent < 600; sent += ahead) {
@@ -259,7 +278,7 @@ TEST_CASE("a sender is as far ahead where the numbers of messages pass 2^32") {
   CHECK(lanes.recv.peek(1).size == 0);
 }
 
-TEST_CASE("messages pass from the first lines to the extension wherever the numbers stand") {
+TEST_CASE("messages pass from the eager slots to the extension wherever the numbers stand") {
   const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
   for (std::uint32_t before = 0; before < 40; ++before) {
     for (const std::uint32_t first : {0U, UINT32_MAX - 20}) {
@@ -271,7 +290,7 @@ TEST_CASE("messages pass from the first lines to the extension wherever the numb
           return in_place ? write_in_place(lanes.send, message(number, 8)) : push(lanes.send, message(number, 8));
         };
         while (send(sent)) ++sent;
-        REQUIRE(sent == lanes.segment->extension(0).headers().rooms() - 1);
+        REQUIRE(sent == lanes.segment->extension(0).slots().slots() - 1);
         std::uint32_t received = 0;
         for (; received < sent; ++received) check_next(lanes.recv, message(received, 8));
         REQUIRE(lanes.recv.status().is_ok());

@@ -74,7 +74,11 @@ struct Seen {
     begin({.reading = only_moves ? Reading::kAlways : Reading::kNever, .only_moves = only_moves});
   }
   [[nodiscard]] Payload first_payload() const {
-    return static_cast<Payload>(side_a->lines[0].length_and_payload >> kLengthBits);
+    return static_cast<Payload>(side_a->eager[0].length_and_payload >> kLengthBits);
+  }
+  // Its first message says that what follows is in the extension.
+  [[nodiscard]] bool extended() const {
+    return side_a->eager[0].sequence == 1 && side_a->eager[0].length_and_payload == 0;
   }
 
   conformance::SharedEnds ends;
@@ -180,7 +184,7 @@ TEST_CASE("who leaves what for the peer to read") {
     CHECK(seen.b->recv().traits().zcopy_any_bytes == SIZE_MAX);
     std::vector<std::byte> bytes(kBytes, kRight);
     REQUIRE(push(*seen.a, bytes) == kBytes);
-    CHECK(seen.first_payload() == Payload::kCrossMemory);
+    CHECK(seen.first_payload() == Payload::kLent);
     std::vector<std::byte> target(kBytes);
     Fingerprint fingerprint;
     CHECK(seen.b->recv().pull(target.data(), kBytes, &fingerprint) == kBytes);
@@ -196,7 +200,7 @@ TEST_CASE("only operations that only move leave their bytes for the peer to read
   SECTION("they do") {
     seen.begin(true);
     REQUIRE(push(*seen.a, bytes) == kBytes);
-    CHECK(seen.first_payload() == Payload::kCrossMemory);
+    CHECK(seen.first_payload() == Payload::kLent);
   }
   SECTION("one that combines does not, also after one that moves") {
     seen.begin(true);
@@ -204,12 +208,12 @@ TEST_CASE("only operations that only move leave their bytes for the peer to read
     CHECK(seen.a->send().traits().zcopy_any_bytes == SIZE_MAX);
     CHECK_FALSE(seen.b->recv().traits().pulls);
     REQUIRE(push(*seen.a, bytes) == kSlotBytes);
-    CHECK(seen.first_payload() == Payload::kExtended);
+    CHECK(seen.extended());
   }
   SECTION("short messages do not") {
     seen.begin(true);
     REQUIRE(push(*seen.a, std::vector<std::byte>(kCrossMemoryBytes - 1)) == kSlotBytes);
-    CHECK(seen.first_payload() == Payload::kExtended);
+    CHECK(seen.extended());
   }
   SECTION("nor does memory that cannot be read so") {
     seen.begin(true);
@@ -222,7 +226,7 @@ TEST_CASE("only operations that only move leave their bytes for the peer to read
     REQUIRE(::mprotect(base + size - page, page, PROT_NONE) == 0);
     CHECK_FALSE(CrossMemory::readable(base, size));
     CHECK(seen.a->send().push(kFingerprint, {base, size, 0, 0}, 0, kBytes) == kSlotBytes);
-    CHECK(seen.first_payload() == Payload::kExtended);
+    CHECK(seen.extended());
     ::munmap(memory, size);
   }
 }
@@ -247,7 +251,7 @@ TEST_CASE("who cannot read the peer is sent everything through slots") {
   CHECK(seen.b->send().traits().zcopy_any_bytes == kCrossMemoryBytes);
   const std::vector<std::byte> bytes(kBytes, kRight);
   REQUIRE(push(*seen.a, bytes) == kSlotBytes);
-  CHECK(seen.first_payload() == Payload::kExtended);
+  CHECK(seen.extended());
   std::vector<std::byte> target(kBytes);
   Fingerprint fingerprint;
   CHECK(seen.b->recv().pull(target.data(), target.size(), &fingerprint) == 0);
@@ -352,14 +356,14 @@ TEST_CASE("a process that has ended is read no more") {
   const auto ends = shm::Pair::create(std::move(socket), wakeup_fd, 1, {0, shm::Placing::kFirst}).value();
   auto memory = std::move(ends->open(1, Turns::kNone).value());
   REQUIRE(eventually([&] { return memory->connect().value(); }));
-  const HeaderLine& first = memory->theirs().lines[0];
+  const HeaderLine& first = memory->theirs().eager[0];
   const auto link = make_link(std::move(memory), false, {1, true});
   const bool sent = eventually([&] {
     link->begin_operation({.reading = Reading::kAlways, .only_moves = true});
     return first.sequence == 1;
   });
   CHECK(sent);
-  CHECK(first.length_and_payload >> kLengthBits == static_cast<std::uint32_t>(Payload::kCrossMemory));
+  CHECK(first.length_and_payload >> kLengthBits == static_cast<std::uint32_t>(Payload::kLent));
   std::vector<std::byte> target(kBytes);
   Fingerprint fingerprint;
   const std::size_t half = link->recv().pull(target.data(), kBytes / 2, &fingerprint);
@@ -379,7 +383,7 @@ TEST_CASE("a message in memory that is not there is the peer's failure") {
   seen.begin(true);
   const std::vector<std::byte> bytes(kBytes, kRight);
   REQUIRE(push(*seen.a, bytes) == kBytes);
-  HeaderLine& h = seen.side_a->lines[0];
+  HeaderLine& h = seen.side_a->eager[0];
   ZcopyDescriptor descriptor{};
   std::memcpy(&descriptor, h.inline_bytes, sizeof descriptor);
   const char* expected = nullptr;
@@ -436,8 +440,8 @@ TEST_CASE("a message to be read by who cannot is a protocol error") {
   REQUIRE(push(*seen.a, bytes) == kBytes);
   // As received by a link that has not looked yet whether it can.
   const Seen other;
-  other.side_a->lines[0].length_and_payload = seen.side_a->lines[0].length_and_payload;
-  other.side_a->lines[0].sequence = 1;
+  other.side_a->eager[0].length_and_payload = seen.side_a->eager[0].length_and_payload;
+  other.side_a->eager[0].sequence = 1;
   CHECK(other.b->recv().peek(kBytes).size == 0);
   CHECK(other.b->recv().status().message().find("protocol error") != std::string::npos);
 }

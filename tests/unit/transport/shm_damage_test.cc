@@ -47,7 +47,7 @@ struct Victim {
   // The next message of the peer, which has an extension from its second one on.
   void send(std::uint32_t length, Payload payload, const ZcopyDescriptor& descriptor = {},
             std::uint32_t acknowledged = 0) {
-    HeaderLine& h = extension ? extension.headers()[sent] : memory().lines[sent];
+    HeaderLine& h = extension ? extension.slots()[sent] : memory().eager[sent];
     h.length_and_payload = length | static_cast<std::uint32_t>(payload) << kLengthBits;
     h.acknowledged = acknowledged;
     std::memcpy(h.inline_bytes, &descriptor, sizeof descriptor);
@@ -58,7 +58,7 @@ struct Victim {
   bool push_short() const { return link->send().push_short({}, kBytes.data(), kBytes.size()); }
   void extend() {
     const Extension made = peer_side->extend().value();
-    send(0, Payload::kExtended);
+    send(0, Payload::kInline);
     REQUIRE(link->recv().peek(1).size == 0);
     REQUIRE(link->recv().status().is_ok());
     extension = made;
@@ -120,24 +120,21 @@ TEST_CASE("a message that is longer than its place is an error") {
   SECTION("in the header line") {
     v.send(kLineBytes + 1, Payload::kInline);
   }
-  SECTION("in the slot") {
-    v.send(kSlotBytes + 1, Payload::kSlot);
-  }
-  SECTION("in the short room") {
-    v.send(kShortMessageBytes + 1, Payload::kShort);
+  SECTION("in the slot or the long buffer") {
+    v.send(kSlotBytes + 1, Payload::kRing);
   }
   SECTION("of no bytes") {
-    v.send(0, Payload::kSlot);
+    v.send(0, Payload::kRing);
   }
   SECTION("in memory of a zero-copy send") {
     REQUIRE(v.announce());
-    v.send(4097, Payload::kZcopy, {v.region, 0, 4096});
+    v.send(4097, Payload::kLent, {v.region, 0, 4096});
   }
   SECTION("in an advertised buffer") {
     const auto at = memory::RegionRegistry::instance().find(v.region_address, kRegionBytes);
     v.link->recv().advertise(0, {static_cast<std::byte*>(v.region_address), kRegionBytes, at.region, at.offset}, 0,
                              1000);
-    v.send(1001, Payload::kDirectPut);
+    v.send(1001, Payload::kPut);
   }
   CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
   v.check_failed();
@@ -151,28 +148,42 @@ TEST_CASE("what fits is no error") {
     CHECK(v.link->recv().peek(SIZE_MAX).size == kLineBytes);
   }
   SECTION("in the slot") {
-    v.send(kSlotBytes, Payload::kSlot);
+    v.send(kSlotBytes, Payload::kRing);
     CHECK(v.link->recv().peek(SIZE_MAX).size == kSlotBytes);
   }
   SECTION("in memory of a zero-copy send") {
     REQUIRE(v.announce());
-    v.send(4096, Payload::kZcopy, {v.region, kRegionBytes - 4096, 4096});
+    v.send(4096, Payload::kLent, {v.region, kRegionBytes - 4096, 4096});
     CHECK(v.link->recv().peek(SIZE_MAX).size == 4096);
   }
   CHECK(v.link->recv().status().is_ok());
 }
 
-TEST_CASE("there are short rooms only where ranks take turns") {
-  Victim turns(Turns::kTaken);
-  turns.extend();
-  turns.send(kShortMessageBytes, Payload::kShort);
-  CHECK(turns.link->recv().peek(SIZE_MAX).size == kShortMessageBytes);
-  CHECK(turns.link->recv().status().is_ok());
-  Victim none(Turns::kNone);
-  none.extend();
-  none.send(1, Payload::kShort);
-  CHECK(none.link->recv().peek(SIZE_MAX).size == 0);
-  none.check_failed();
+TEST_CASE("an eager slot holds no payload") {
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  v.send(GENERATE(1U, 64U), Payload::kRing);
+  CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
+  v.check_failed();
+}
+
+TEST_CASE("a payload lies where its length says: in its slot, or in its long buffer") {
+  const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
+  Victim v(turns);
+  v.extend();
+  const RingSizes sizes = sizes_of(turns);
+  for (const std::size_t n : {std::size_t{1}, std::size_t{kShortMessageBytes}, kShortMessageBytes + 1, kSlotBytes}) {
+    INFO(n << " bytes");
+    const bool in_slot = n <= sizes.payload_bytes;
+    const std::byte* const expected =
+        in_slot ? payload_behind(&v.extension.slots()[v.sent]) : v.extension.long_buffers()[v.sent];
+    const_cast<std::byte&>(*expected) = std::byte{0x5a};
+    v.send(static_cast<std::uint32_t>(n), Payload::kRing);
+    const RecvLane::View view = v.link->recv().peek(SIZE_MAX);
+    REQUIRE(view.size == n);
+    CHECK(view.data[0] == std::byte{0x5a});
+    REQUIRE(v.link->recv().consume(n));
+    const_cast<std::byte&>(*expected) = std::byte{};
+  }
 }
 
 TEST_CASE("a zero-copy descriptor outside the sender's memory is an error") {
@@ -181,14 +192,14 @@ TEST_CASE("a zero-copy descriptor outside the sender's memory is an error") {
   const std::array<ZcopyDescriptor, 4> descriptors{
       ZcopyDescriptor{v.region, kRegionBytes - 99, 100}, ZcopyDescriptor{v.region, kRegionBytes + 1, 100},
       ZcopyDescriptor{v.region, UINT64_MAX - 10, 100}, ZcopyDescriptor{v.region + 1000, 0, 100}};
-  v.send(100, Payload::kZcopy, descriptors[GENERATE(0U, 1U, 2U, 3U)]);
+  v.send(100, Payload::kLent, descriptors[GENERATE(0U, 1U, 2U, 3U)]);
   CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
   v.check_failed();
 }
 
-TEST_CASE("a direct put without an advertisement is an error") {
+TEST_CASE("a put without an advertisement is an error") {
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
-  v.send(100, Payload::kDirectPut);
+  v.send(100, Payload::kPut);
   CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
   v.check_failed();
 }
@@ -204,7 +215,7 @@ TEST_CASE("whoever has consumed more than was sent is wrong") {
   }
   SECTION("as told by itself") {
     v.memory().consumed.value = 0x7fffffff;
-    for (std::uint32_t i = 0; i <= kLinesAhead; ++i) (void)v.push();
+    for (std::uint32_t i = 0; i <= kShortSlots; ++i) (void)v.push();
     counts = "has consumed 2147483647 messages, more than the 7 sent to it (before: 0)";
   }
   v.check_failed();
@@ -218,7 +229,7 @@ TEST_CASE("that a peer has consumed fewer messages than it has said before is no
   const bool in_line = GENERATE(true, false);
   std::uint32_t sent = 0;
   while (v.push_short()) ++sent;
-  REQUIRE(sent == kFirstLines - 1);
+  REQUIRE(sent == kEagerAhead);
   v.memory().consumed.value = 2;
   REQUIRE(v.push());
   v.send(8, Payload::kInline, {}, 1);
@@ -283,28 +294,27 @@ TEST_CASE("a short message is shown without a verb only if it is a whole one of 
   }
   SECTION("that is in a slot") {
     if (!extended) v.extend();
-    v.send(8, Payload::kSlot);
+    v.send(8, Payload::kRing);
     CHECK_FALSE(shown_at_all());
     CHECK(lane.peek(8).size == 8);
   }
   SECTION("that is in memory of a zero-copy send") {
     REQUIRE(v.announce());
-    v.send(8, Payload::kZcopy, {v.region, 0, 8});
+    v.send(8, Payload::kLent, {v.region, 0, 8});
     CHECK_FALSE(shown_at_all());
     CHECK(lane.peek(8).size == 8);
   }
   CHECK(lane.status().is_ok());
 }
 
-TEST_CASE("a short message in its own room is shown without a verb, and not in another") {
+TEST_CASE("a short message in its slot is shown without a verb, and a longer one in a long buffer is not") {
   const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
   Victim v(turns);
   v.extend();
   RecvLane& lane = v.link->recv();
-  const Payload room = turns == Turns::kTaken ? Payload::kShort : Payload::kSlot;
   std::uint64_t consumed = 0;
   for (const std::size_t n : {kLineBytes + 1, std::size_t{256}, kShortMessageBytes}) {
-    v.send(static_cast<std::uint32_t>(n), room);
+    v.send(static_cast<std::uint32_t>(n), Payload::kRing);
     REQUIRE(lane.line_arrived());
     CHECK(lane.peek_short({}, n - 1) == nullptr);
     CHECK(lane.peek_short({1}, n) == nullptr);
@@ -314,10 +324,10 @@ TEST_CASE("a short message in its own room is shown without a verb, and not in a
     CHECK(lane.consumed() == (consumed += n));
   }
   if (turns == Turns::kNone) return;
-  v.send(64, Payload::kSlot);
+  v.send(kShortMessageBytes + 1, Payload::kRing);
   REQUIRE(lane.line_arrived());
-  CHECK(lane.peek_short({}, 64) == nullptr);
-  CHECK(lane.peek(64).size == 64);
+  CHECK(lane.peek_short({}, kShortMessageBytes + 1) == nullptr);
+  CHECK(lane.peek(SIZE_MAX).size == kShortMessageBytes + 1);
 }
 
 TEST_CASE("what is wrong with a short message is not shown without a verb, and an error of the verbs") {
@@ -330,14 +340,14 @@ TEST_CASE("what is wrong with a short message is not shown without a verb, and a
   SECTION("longer than a line") {
     v.send(length = kLineBytes + 1, Payload::kInline);
   }
-  SECTION("longer than its room, or without one") {
-    v.send(length = kShortMessageBytes + 1, Payload::kShort);
+  SECTION("longer than what any slot holds") {
+    v.send(length = kSlotBytes + 1, Payload::kRing);
   }
   SECTION("of no bytes") {
     v.send(0, Payload::kInline);
   }
-  SECTION("in a place that does not exist") {
-    v.send(length, static_cast<Payload>(7));
+  SECTION("in a buffer that was not advertised") {
+    v.send(length, Payload::kPut);
   }
   SECTION("more consumed than sent") {
     v.send(length, Payload::kInline, {}, GENERATE(2U, 0x7fffffffU));
@@ -442,7 +452,7 @@ TEST_CASE("an extension that is not there is an error") {
   SECTION("a second time") {
     v.extend();
   }
-  v.send(0, Payload::kExtended);
+  v.send(0, Payload::kInline);
   CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
   v.check_failed();
 }

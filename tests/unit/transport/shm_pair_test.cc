@@ -242,8 +242,8 @@ TEST_CASE("the same lines of the two sides lie at different places of their page
     return (reinterpret_cast<std::uintptr_t>(a) - reinterpret_cast<std::uintptr_t>(b)) % kPage;
   };
   const auto check = [&](LinkMemory& a, LinkMemory& b) {
-    CHECK(apart(a.own().lines, b.own().lines) != 0);
-    CHECK(apart(&a.extend().value().headers()[0], &b.extend().value().headers()[0]) == kPage / 2);
+    CHECK(apart(a.own().eager, b.own().eager) != 0);
+    CHECK(apart(&a.extend().value().slots()[0], &b.extend().value().slots()[0]) == kPage / 2);
   };
   const conformance::SharedEnds ends;
   std::vector<std::pair<std::unique_ptr<PairLinkMemory>, std::unique_ptr<PairLinkMemory>>> links;
@@ -257,7 +257,7 @@ TEST_CASE("the same lines of the two sides lie at different places of their page
   check(*a, *b);
 }
 
-TEST_CASE("rooms for payloads lie where they are read") {
+TEST_CASE("slots lie where they are read") {
   const auto node_of = [](const conformance::SharedEnds& ends, bool of_a) {
     const auto [a, b] = ends.open(1, kTurns);
     const shm::Extension extension = (of_a ? a : b)->extend().value();
@@ -265,7 +265,7 @@ TEST_CASE("rooms for payloads lie where they are read") {
     int mode = -1;
     unsigned long nodes = 0;
     const long asked = ::syscall(SYS_get_mempolicy, &mode, &nodes, 8 * sizeof nodes + 1,
-                                 reinterpret_cast<const std::byte*>(&extension.headers()[0]), MPOL_F_ADDR);
+                                 reinterpret_cast<const std::byte*>(&extension.slots()[0]), MPOL_F_ADDR);
     REQUIRE(asked == 0);
     return mode == MPOL_PREFERRED && nodes != 0 ? std::countr_zero(nodes) : -1;
   };

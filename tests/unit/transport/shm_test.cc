@@ -88,7 +88,7 @@ void check_revoking_while_read(conformance::Pair pair) {
     CHECK(pair.a->revoked());
     return;
   }
-  SECTION("between two pieces") {
+  SECTION("within a message") {
     REQUIRE(pair.b->recv().consume(100));
     pair.a->revoke();
     CHECK(pair.a->revoked());
@@ -300,12 +300,12 @@ TEST_CASE("a decorator forwards zero copy, advertisements and revocation") {
   SECTION("both") {
     check_both_at_once(decorated());
   }
-  SECTION("direct put") {
+  SECTION("put") {
     const conformance::Pair pair = decorated();
     const RegionMemory memory;
     pair.a->recv().advertise(0, memory.source(), 0, kBytes);
-    const std::span<std::byte> room = pair.b->send().reserve_remote(kBytes);
-    REQUIRE(room.size() == kBytes);
+    const std::span<std::byte> reserved = pair.b->send().reserve_remote(kBytes);
+    REQUIRE(reserved.size() == kBytes);
     pair.b->send().commit(kFingerprint, kBytes);
     const RecvLane::View view = pair.a->recv().peek(kBytes);
     CHECK(view.data == memory.source().base);
