@@ -11,7 +11,7 @@
 
 #include "base/config.h"
 #include "transport/shm/layout.h"
-#include "transport/shm/pair.h"
+#include "transport/shm/pair_link_memory.h"
 #include "transport/transport.h"
 
 namespace tutti::internal::transport::shm {

@@ -1,12 +1,14 @@
-// Regions of the two sides of a pair: see pair.h.
+#include "transport/shm/pair_regions.h"
+
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <utility>
 
 #include "base/memfd.h"
 #include "memory/region.h"
-#include "transport/shm/pair.h"
+#include "transport/shm/arena.h"
 
 namespace tutti::internal::transport::shm {
 
@@ -23,38 +25,32 @@ Result<std::byte*> MappedRegion::at(const ZcopyDescriptor& descriptor) const {
   return base_ + descriptor.offset;
 }
 
-void Pair::forget_freed() {
-  const auto& registry = RegionRegistry::instance();
-  const std::uint64_t now = registry.generation();
-  if (now == generation_.load(std::memory_order_relaxed)) return;
-  generation_.store(now, std::memory_order_relaxed);
+void PairRegions::forget_freed() {
   for (auto it = announced_.begin(); it != announced_.end();) {
-    if (registry.exists(*it)) {
+    if (RegionRegistry::instance().exists(*it)) {
       ++it;
       continue;
     }
-    send_in_order({PairMessageKind::kForget, Turns::kNone, *it, 0});
+    channel_.send({PairMessageKind::kForget, Turns::kNone, *it, 0});
     it = announced_.erase(it);
   }
 }
 
-bool Pair::announce(std::uint64_t region) {
-  const MutexLock lock(mutex_);
-  forget_freed();
+bool PairRegions::announce(std::uint64_t region) {
   if (announced_.contains(region)) return true;
   std::size_t bytes = 0;
   const UniqueFd fd = RegionRegistry::instance().duplicate_fd(region, &bytes);
-  send_rest();
-  if (!fd.valid() || !unsent_.empty() || !send({PairMessageKind::kAnnounce, Turns::kNone, region, bytes}, fd.get()))
+  channel_.send_rest();
+  if (!fd.valid() || !channel_.all_sent() ||
+      !channel_.try_send({PairMessageKind::kAnnounce, Turns::kNone, region, bytes}, fd.get()))
     return false;
   announced_.insert(region);
   return true;
 }
 
-Status Pair::apply_region(const PairMessage& message, UniqueFd fd) {
+Status PairRegions::apply(const PairMessage& message, UniqueFd fd) {
   if (message.kind == PairMessageKind::kForget) {
     mapped_.erase(message.number);
-    forgotten_.fetch_add(1, std::memory_order_release);
     return {};
   }
   struct stat info {};
@@ -69,18 +65,9 @@ Status Pair::apply_region(const PairMessage& message, UniqueFd fd) {
   return {};
 }
 
-Result<std::shared_ptr<const MappedRegion>> Pair::region(std::uint64_t number) {
-  const MutexLock lock(mutex_);
-  auto at = mapped_.find(number);
-  if (at == mapped_.end()) {
-    // The region was announced on the socket before the descriptor was published.
-    receive_all();
-    at = mapped_.find(number);
-  }
-  if (at != mapped_.end()) return at->second;
-  if (!region_failure_.is_ok()) return region_failure_;
-  return failure_.is_ok() ? Status::remote("protocol error: a descriptor of a region that was not announced")
-                          : failure_;
+std::shared_ptr<const MappedRegion> PairRegions::find(std::uint64_t number) const {
+  const auto at = mapped_.find(number);
+  return at == mapped_.end() ? nullptr : at->second;
 }
 
 }  // namespace tutti::internal::transport::shm

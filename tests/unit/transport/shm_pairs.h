@@ -5,7 +5,7 @@
 
 #include "conformance.h"
 #include "transport/shm/link.h"
-#include "transport/shm/pair.h"
+#include "transport/shm/pair_link_memory.h"
 #include "transport/wakeup_fd.h"
 
 namespace tutti::internal::transport::conformance {
