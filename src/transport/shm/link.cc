@@ -14,7 +14,7 @@ namespace {
 
 // How long a rank whose operation has failed waits for a process that is inside an access, that is, may touch its
 // memory. Accesses are short; only a process that has been stopped takes longer.
-constexpr std::int64_t kPatienceMs = 1000;
+constexpr std::int64_t kRevokeTimeoutMs = 1000;
 
 class ShmLink final : public PlainLink {
  public:
@@ -63,12 +63,12 @@ class ShmLink final : public PlainLink {
     // Before what the caller then writes to the memory: see LinkState::end_access().
     std::atomic_thread_fence(std::memory_order_seq_cst);
     EventFd::ring(state_.lines.peer_wakeup_fd);
-    patience_ = Deadline::after_ms(kPatienceMs);
+    revoke_deadline_ = Deadline::after_ms(kRevokeTimeoutMs);
   }
   [[nodiscard]] bool revoked() noexcept override {
     if (state_.theirs->in_access.value.load(std::memory_order_seq_cst) == 0) return true;
     if (state_.pair != nullptr && EndWatch::hung_up(state_.pair->socket())) return true;
-    return !state_.same_process && patience_.passed();
+    return !state_.same_process && revoke_deadline_.passed();
   }
 
  private:
@@ -96,7 +96,7 @@ class ShmLink final : public PlainLink {
   LinkState state_;
   ShmSendLane send_;
   ShmRecvLane recv_;
-  Deadline patience_ = Deadline::after_ms(0);  // of revoked()
+  Deadline revoke_deadline_ = Deadline::after_ms(0);  // of revoked()
 };
 
 }  // namespace

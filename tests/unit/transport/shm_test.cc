@@ -207,15 +207,15 @@ void check_revoking_between_reserve_and_peek(conformance::Pair pair) {
   CHECK(pair.a->revoked());
 }
 
-// Whether a rank that fails while its peer reads its memory waits for that however long it takes.
-void check_patience(conformance::Pair pair, bool for_ever) {
+// Whether a rank that fails while its peer reads its memory waits until the peer has done so.
+void check_revoke_timeout(conformance::Pair pair, bool waits_on) {
   const RegionMemory memory;
   send_zcopy(pair, memory);
   REQUIRE(pair.b->recv().peek(kBytes).size > 0);
   pair.a->revoke();
-  const Deadline deadline = Deadline::after_ms(for_ever ? 3000 : 60'000);
+  const Deadline deadline = Deadline::after_ms(waits_on ? 3000 : 60'000);
   while (!pair.a->revoked() && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  CHECK(pair.a->revoked() == !for_ever);
+  CHECK(pair.a->revoked() == !waits_on);
   CHECK_FALSE(pair.b->recv().consume(kBytes));
   CHECK(pair.a->revoked());
 }
@@ -330,9 +330,9 @@ TEST_CASE("a view outlasts a reservation that is refused between processes") {
 TEST_CASE("a reservation outlasts a view that is refused") {
   check_revoking_between_reserve_and_peek(threads_pair());
 }
-TEST_CASE("who fails waits for a thread as long as it takes, and for a process a second") {
-  check_patience(threads_pair(), true);
-  check_patience(processes_pair(), false);
+TEST_CASE("revoke: a rank waits for a thread that reads its memory without limit, and for a process one second") {
+  check_revoke_timeout(threads_pair(), true);
+  check_revoke_timeout(processes_pair(), false);
 }
 
 TEST_CASE("whoever has ended no longer touches memory of the peer") {
