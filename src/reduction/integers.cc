@@ -87,25 +87,28 @@ void finish(std::byte* target, std::size_t count, std::size_t divisor) {
   }
 }
 
-template <DataType type>
+// Sums and products are those modulo 2^n, whose bits do not depend on the sign: `type` takes those of `sign_free`, the
+// unsigned type of its width.
+template <DataType type, DataType sign_free>
 void fill_type(Table& table) {
-  put<type, ReduceOp::kSum, IntegerOperation<type, ReduceOp::kSum>>(table);
-  put<type, ReduceOp::kProd, IntegerOperation<type, ReduceOp::kProd>>(table);
+  static_assert(std::is_same_v<Storage<sign_free>, std::make_unsigned_t<Storage<type>>>);
+  put<type, ReduceOp::kSum, IntegerOperation<sign_free, ReduceOp::kSum>>(table);
+  put<type, ReduceOp::kProd, IntegerOperation<sign_free, ReduceOp::kProd>>(table);
   put<type, ReduceOp::kMax, IntegerOperation<type, ReduceOp::kMax>>(table);
   put<type, ReduceOp::kMin, IntegerOperation<type, ReduceOp::kMin>>(table);
-  put<type, ReduceOp::kAvg, IntegerOperation<type, ReduceOp::kSum>>(table);
+  put<type, ReduceOp::kAvg, IntegerOperation<sign_free, ReduceOp::kSum>>(table);
   table.at(type, ReduceOp::kAvg).finish = &finish<type>;
 }
 
 void fill_integers(Table& table) {
-  fill_type<DataType::kInt8>(table);
-  fill_type<DataType::kUint8>(table);
-  fill_type<DataType::kInt16>(table);
-  fill_type<DataType::kUint16>(table);
-  fill_type<DataType::kInt32>(table);
-  fill_type<DataType::kUint32>(table);
-  fill_type<DataType::kInt64>(table);
-  fill_type<DataType::kUint64>(table);
+  fill_type<DataType::kInt8, DataType::kUint8>(table);
+  fill_type<DataType::kUint8, DataType::kUint8>(table);
+  fill_type<DataType::kInt16, DataType::kUint16>(table);
+  fill_type<DataType::kUint16, DataType::kUint16>(table);
+  fill_type<DataType::kInt32, DataType::kUint32>(table);
+  fill_type<DataType::kUint32, DataType::kUint32>(table);
+  fill_type<DataType::kInt64, DataType::kUint64>(table);
+  fill_type<DataType::kUint64, DataType::kUint64>(table);
 }
 
 }  // namespace tutti::internal::reduction::HWY_NAMESPACE

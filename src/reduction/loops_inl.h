@@ -43,7 +43,8 @@ struct Loops {
       return in_default_mode(&combine_in_default_mode, target, a, b, count);
     combine_in_default_mode(target, a, b, count);
   }
-  static void combine_in_default_mode(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
+  static HWY_NOINLINE void combine_in_default_mode(std::byte* target, const std::byte* a, const std::byte* b,
+                                                   std::size_t count) {
     for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
       store_element<T>(target + i, V::one(load_element<T>(a + i), load_element<T>(b + i)));
     }
@@ -119,6 +120,11 @@ struct Loops {
     combine_vectors<kSmallVectorBytes>(D16(), target, a, b, 0, bytes);
   }
 
+  // The same beside 2 KiB and more, where a call costs nothing: in place, it would be most of what the compiler makes.
+  static HWY_NOINLINE void combine_edge(std::byte* target, const std::byte* a, const std::byte* b, std::size_t bytes) {
+    combine_small(target, a, b, bytes);
+  }
+
   static HWY_INLINE std::size_t bytes_to_line(const std::byte* target) {
     return (std::size_t{0} - reinterpret_cast<std::uintptr_t>(target)) % kLineBytes;
   }
@@ -167,18 +173,19 @@ struct Loops {
     combine_in_default_mode(target, a, b, count);
   }
 
-  static void combine_in_default_mode(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
+  static HWY_NOINLINE void combine_in_default_mode(std::byte* target, const std::byte* a, const std::byte* b,
+                                                   std::size_t count) {
     std::size_t bytes = count * sizeof(T);
     if (bytes < kVectorBytes) return combine_small(target, a, b, bytes);
     if (bytes >= kAlignFromBytes) {
       const std::size_t head = bytes_to_line(target);
       if (head != 0 && head % sizeof(T) == 0) {
-        combine_small(target, a, b, head);
+        combine_edge(target, a, b, head);
         target += head, a += head, b += head, bytes -= head;
       }
       const std::size_t done = combine_blocks<false>(target, a, b, 0, bytes);
       target += done, a += done, b += done, bytes -= done;
-      if (bytes < kVectorBytes) return combine_small(target, a, b, bytes);
+      if (bytes < kVectorBytes) return combine_edge(target, a, b, bytes);
     }
     combine_vectors<kVectorBytes>(D(), target, a, b, 0, bytes);
   }
@@ -190,7 +197,7 @@ struct Loops {
     const std::size_t head = bytes_to_line(target);
     // A target between two elements' alignments never meets a line; such memory gets ordinary stores.
     if (bytes < kAlignFromBytes || head % sizeof(T) != 0) return combine(target, a, b, count);
-    combine_small(target, a, b, head);
+    combine_edge(target, a, b, head);
     const std::size_t done = combine_blocks<true>(target, a, b, head, bytes);
     hwy::FlushStream();
     combine(target + done, a + done, b + done, (bytes - done) / sizeof(T));
@@ -205,7 +212,7 @@ struct Loops {
     const std::size_t head = bytes_to_line(target);
     std::size_t done = 0;
     if (bytes >= kAlignFromBytes && head % sizeof(T) == 0 && bytes_to_line(also) == head) {
-      combine_small(target, a, b, head);
+      combine_edge(target, a, b, head);
       std::memcpy(also, target, head);
       done = combine_blocks<stream, true>(target, a, b, head, bytes, also);
       if constexpr (stream) hwy::FlushStream();
@@ -220,9 +227,10 @@ struct Loops {
 // Enters the loops around V as the kernels of type and op.
 template <DataType type, ReduceOp op, class V>
 void put(Table& table) {
-  using Kernel = Loops<V, is_float(type) || is_complex(type)>;
+  constexpr bool kFloats = is_float(type) || is_complex(type);
+  using Kernel = Loops<V, kFloats>;
   Kernels& k = table.at(type, op);
-  k.combine = &Kernel::combine;
+  k.combine = kFloats ? &Kernel::combine : &Kernel::combine_in_default_mode;
   k.combine_in_default_mode = &Kernel::combine_in_default_mode;
   k.combine_streaming = Kernel::combine_streaming;
   k.combine_twice = &Kernel::template combine_twice<false>;
