@@ -49,11 +49,29 @@ Result<const executor::Operation*> BoundOperations::bind(const Call& call, const
     return plan.status();
   if (Status s = prepare_scratch(&bound, scratch_bytes(bound, **plan), bytes); !s.is_ok()) [[unlikely]]
     return s;
-  PreparedCalls::Prepared* const slot = keeps ? &prepared_.take_slot(call, fingerprint) : nullptr;
+  PreparedCalls::Prepared* const slot = keeps ? take_slot(call, fingerprint) : nullptr;
   executor::Operation& operation = slot != nullptr ? slot->operation : bound_;
   operation = bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
-  if (slot != nullptr) slot->prepare(call, rank(), ranks());
+  if (slot != nullptr) prepare(slot, call);
   return &operation;
+}
+
+// Without memory for it the call is a new one each time.
+PreparedCalls::Prepared* BoundOperations::take_slot(const Call& call,
+                                                    const transport::Fingerprint& fingerprint) noexcept {
+  try {
+    return &prepared_.take_slot(call, fingerprint);
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+void BoundOperations::prepare(PreparedCalls::Prepared* slot, const Call& call) noexcept {
+  try {
+    slot->prepare(call, rank(), ranks());
+  } catch (...) {
+    // As above.
+  }
 }
 
 void BoundOperations::keep_empty(const Call& call, const transport::Fingerprint& fingerprint) noexcept {

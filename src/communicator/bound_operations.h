@@ -68,6 +68,9 @@ class BoundOperations {
   [[nodiscard]] Setting setting() const {
     return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), scratch_.memory()};
   }
+  // Null: there is no memory for it.
+  PreparedCalls::Prepared* take_slot(const Call& call, const transport::Fingerprint& fingerprint) noexcept;
+  void prepare(PreparedCalls::Prepared* slot, const Call& call) noexcept;
   Result<const executor::Operation*> bind_varying(const Call& call, const transport::Fingerprint& fingerprint);
   Result<const executor::Plan*> plan_for(const Call& call, std::size_t bytes,
                                          const transport::Fingerprint& fingerprint);

@@ -80,10 +80,11 @@ class PreparedCalls {
       set_base(&operation.buffers[1], output);
     }
 
-    // REQUIRES: the operation is that of the call, with its buffers.
+    // From now on it is found, unless memory is missing: then the operation is as it was. REQUIRES: that is of the
+    // call, with its buffers.
     void prepare(const Call& call, int rank, int ranks) {
-      operation.located = &located;
       executor::CpuExecutor::locate(operation, &located);
+      operation.located = &located;
       fast_steps = located.all_short ? located.steps : std::span<const executor::LocatedStep>();
       fast_done = located.all_short ? located.steps.size() : SIZE_MAX;
       plan = &operation.plan->identity;
@@ -113,7 +114,8 @@ class PreparedCalls {
   };
 
   // Whether calls of this kind are prepared: those that their fingerprint and count describe fully, and whose buffers
-  // the operation uses as they are.
+  // the operation uses as they are. A part of a call is one as well: its count is that of the part, and the
+  // fingerprint, which has the count of the whole, comes anew with each call.
   [[nodiscard]] static bool keeps(const Call& call, const transport::Fingerprint& fingerprint) {
     return call.custom == nullptr && call.type != DataType::kOpaque && !call.barrier_only && call.varying == nullptr &&
            !executor::is_check(fingerprint) && !needs_copy(call);

@@ -76,6 +76,7 @@ Result<Progress> CpuExecutor::advance(std::int64_t now_ns) {
 
 inline Status CpuExecutor::begin(const Operation& op, std::uint32_t number, std::size_t done) {
   by_lanes_ = false;
+  at_ = nullptr;
   if (op.bytes <= op.plan->small_bytes) [[likely]] {
     waiter_.begin(*this, op.bytes, number);
     return run_in_order(op, op.located, done);
