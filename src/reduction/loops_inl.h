@@ -120,11 +120,6 @@ struct Loops {
     combine_vectors<kSmallVectorBytes>(D16(), target, a, b, 0, bytes);
   }
 
-  // The same beside 2 KiB and more, where a call costs nothing: in place, it would be most of what the compiler makes.
-  static HWY_NOINLINE void combine_edge(std::byte* target, const std::byte* a, const std::byte* b, std::size_t bytes) {
-    combine_small(target, a, b, bytes);
-  }
-
   static HWY_INLINE std::size_t bytes_to_line(const std::byte* target) {
     return (std::size_t{0} - reinterpret_cast<std::uintptr_t>(target)) % kLineBytes;
   }
@@ -173,21 +168,24 @@ struct Loops {
     combine_in_default_mode(target, a, b, count);
   }
 
+  // Short messages call nothing, so that they need no frame; long ones go on elsewhere.
   static HWY_NOINLINE void combine_in_default_mode(std::byte* target, const std::byte* a, const std::byte* b,
                                                    std::size_t count) {
-    std::size_t bytes = count * sizeof(T);
+    const std::size_t bytes = count * sizeof(T);
     if (bytes < kVectorBytes) return combine_small(target, a, b, bytes);
-    if (bytes >= kAlignFromBytes) {
-      const std::size_t head = bytes_to_line(target);
-      if (head != 0 && head % sizeof(T) == 0) {
-        combine_edge(target, a, b, head);
-        target += head, a += head, b += head, bytes -= head;
-      }
-      const std::size_t done = combine_blocks<false>(target, a, b, 0, bytes);
-      target += done, a += done, b += done, bytes -= done;
-      if (bytes < kVectorBytes) return combine_edge(target, a, b, bytes);
-    }
+    if (bytes >= kAlignFromBytes) return combine_long(target, a, b, bytes);
     combine_vectors<kVectorBytes>(D(), target, a, b, 0, bytes);
+  }
+
+  // REQUIRES: bytes >= kAlignFromBytes.
+  static HWY_NOINLINE void combine_long(std::byte* target, const std::byte* a, const std::byte* b, std::size_t bytes) {
+    const std::size_t head = bytes_to_line(target);
+    if (head != 0 && head % sizeof(T) == 0) {
+      combine_in_default_mode(target, a, b, head / sizeof(T));
+      target += head, a += head, b += head, bytes -= head;
+    }
+    const std::size_t done = combine_blocks<false>(target, a, b, 0, bytes);
+    combine_in_default_mode(target + done, a + done, b + done, (bytes - done) / sizeof(T));
   }
 
   static void combine_streaming(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
@@ -197,7 +195,7 @@ struct Loops {
     const std::size_t head = bytes_to_line(target);
     // A target between two elements' alignments never meets a line; such memory gets ordinary stores.
     if (bytes < kAlignFromBytes || head % sizeof(T) != 0) return combine(target, a, b, count);
-    combine_edge(target, a, b, head);
+    combine_in_default_mode(target, a, b, head / sizeof(T));
     const std::size_t done = combine_blocks<true>(target, a, b, head, bytes);
     hwy::FlushStream();
     combine(target + done, a + done, b + done, (bytes - done) / sizeof(T));
@@ -212,7 +210,7 @@ struct Loops {
     const std::size_t head = bytes_to_line(target);
     std::size_t done = 0;
     if (bytes >= kAlignFromBytes && head % sizeof(T) == 0 && bytes_to_line(also) == head) {
-      combine_edge(target, a, b, head);
+      combine_in_default_mode(target, a, b, head / sizeof(T));
       std::memcpy(also, target, head);
       done = combine_blocks<stream, true>(target, a, b, head, bytes, also);
       if constexpr (stream) hwy::FlushStream();
