@@ -10,9 +10,9 @@ using At = Builder::At;
 
 // Scratch has room for the messages of two rounds that are sent, in turn, and for those of each round that are
 // received.
-class Places {
+class ScratchPlaces {
  public:
-  Places(std::uint32_t n, std::uint32_t me) : n_(n), me_(me) {}
+  ScratchPlaces(std::uint32_t n, std::uint32_t me) : n_(n), me_(me) {}
 
   // In the message of the round of `bit`, which begins with the highest place: so the blocks that have arrived lie as
   // in the output.
@@ -74,7 +74,7 @@ void bruck_all_to_all(Builder& b) {
   b.run_whole();
   const auto n = static_cast<std::uint32_t>(b.shape().ranks);
   const auto me = static_cast<std::uint32_t>(b.rank());
-  const Places places(n, me);
+  const ScratchPlaces places(n, me);
   b.copy({Buffer::kInput, me}, {Buffer::kOutput, me}, 1);
   for (std::uint32_t bit = 1; bit < n; bit *= 2) {
     const auto to = static_cast<std::int32_t>((me + bit) % n);

@@ -16,7 +16,7 @@ int parent_in_order(int x, int m) {
 }
 
 // Tree 0 or 1 over the members, numbered from the root of the collective (0).
-struct Tree {
+struct BinaryTree {
   int m;      // members below the root
   int which;  // 0, 1
 
@@ -50,7 +50,7 @@ struct View {
 void double_tree_broadcast(Builder& b, const Group& g, int root, ChunkRange c) {
   const View view{g, root};
   for (int which = 0; which < 2; ++which) {
-    const Tree tree{g.size() - 1, which};
+    const BinaryTree tree{g.size() - 1, which};
     const ChunkRange half = c.part(static_cast<std::uint32_t>(which), 2);
     if (view.me() != 0) b.recv(view.rank(tree.parent(view.me())), half);
     for (const int child : tree.children(view.me())) b.send(view.rank(child), half);
@@ -60,7 +60,7 @@ void double_tree_broadcast(Builder& b, const Group& g, int root, ChunkRange c) {
 void double_tree_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes completes) {
   const View view{g, root};
   for (int which = 0; which < 2; ++which) {
-    const Tree tree{g.size() - 1, which};
+    const BinaryTree tree{g.size() - 1, which};
     const ChunkRange half = c.part(static_cast<std::uint32_t>(which), 2);
     for (const int child : tree.children(view.me())) {
       b.recv_reduce(view.rank(child), half, completes_if(view.me() == 0, completes));  // the root has one child

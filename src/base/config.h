@@ -65,6 +65,9 @@ Status apply_setting(std::string_view variable, const std::string& name, const s
 
 // The only other way to the environment. Empty values count as unset.
 std::optional<std::string> environment_variable(const char* name);
+inline bool environment_has(const char* name) {
+  return environment_variable(name).has_value();
+}
 
 // Of the environment: what begins with TUTTI_ and is none of tutti's.
 struct UnknownVariable {

@@ -269,7 +269,7 @@ Current& current() {
 }
 
 // When the library is loaded, not when the watch is first used, as another thread may fork just then.
-[[maybe_unused]] const Current& made_at_load = current();
+[[maybe_unused]] const Current& monitor_made_at_load = current();
 
 // At exit, or when the library is unloaded: the thread must not outlive its code.
 void end() {

@@ -31,7 +31,7 @@ void note(const Status& refused) {
 }
 
 // Not when it is first used: a child that another thread forks just then could not use it.
-[[maybe_unused]] const RegionRegistry& made_at_load = RegionRegistry::instance();
+[[maybe_unused]] const RegionRegistry& registry_made_at_load = RegionRegistry::instance();
 
 }  // namespace
 

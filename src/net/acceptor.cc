@@ -3,11 +3,11 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
+#include "os/clock.h"
 
 namespace tutti::internal::net {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kPauseMs = 10;
 constexpr std::int64_t kWarningPauseMs = 10'000;
 
@@ -19,21 +19,21 @@ void Acceptor::add_listener(UniqueFd listener, bool is_unix) {
 
 void Acceptor::prepare(PollSet* set) {
   const std::int64_t now = now_ns();
-  const bool full = pending_.size() >= kMaxPending && now < pending_.front().accepted_ns + kMinPatienceMs * kMs;
+  const bool full = pending_.size() >= kMaxPending && now < pending_.front().accepted_ns + kMinPatienceMs * kNsPerMs;
   const bool paused = now < pause_until_ns_;
   for (Listener& listener : listeners_) {
     listener.polled = !paused && !full;
     if (listener.polled) listener.entry = set->add(listener.fd.get(), POLLIN);
   }
-  if (paused) set->wake_at(Deadline::after_ms((pause_until_ns_ - now) / kMs + 1));
+  if (paused) set->wake_at(Deadline::after_ms((pause_until_ns_ - now) / kNsPerMs + 1));
   if (full) set->wake_at(Deadline::after_ms(kPauseMs));
   for (Pending& pending : pending_) {
     pending.polled = true;
     pending.entry = set->add(pending.fd.get(), pending.handshake.events());
   }
   if (!pending_.empty()) {
-    const std::int64_t left_ns = pending_.front().accepted_ns + kHandshakeMs * kMs - now;
-    set->wake_at(Deadline::after_ms(left_ns / kMs + 1));
+    const std::int64_t left_ns = pending_.front().accepted_ns + kHandshakeMs * kNsPerMs - now;
+    set->wake_at(Deadline::after_ms(left_ns / kNsPerMs + 1));
     // Somebody else in this process may want their descriptors.
     set->wake_at(Deadline::after_ms(kMinPatienceMs));
   }
@@ -42,7 +42,7 @@ void Acceptor::prepare(PollSet* set) {
 void Acceptor::process(const PollSet& set) {
   const std::int64_t now = now_ns();
   for (auto at = pending_.begin(); at != pending_.end();) {
-    const bool silent = now >= at->accepted_ns + kHandshakeMs * kMs;
+    const bool silent = now >= at->accepted_ns + kHandshakeMs * kNsPerMs;
     const bool moved = at->polled && set.ready(at->entry) != 0;
     const bool gone = (moved && advance(&*at)) || silent;
     at = gone ? pending_.erase(at) : std::next(at);
@@ -56,8 +56,8 @@ void Acceptor::process(const PollSet& set) {
 // One by one, and those first that have had time to prove themselves; what is given back is not taken by the next
 // stranger at once.
 void Acceptor::give_up_strangers() {
-  pause_until_ns_ = now_ns() + kPauseMs * kMs;
-  if (!pending_.empty() && now_ns() >= pending_.front().accepted_ns + kMinPatienceMs * kMs) pending_.pop_front();
+  pause_until_ns_ = now_ns() + kPauseMs * kNsPerMs;
+  if (!pending_.empty() && now_ns() >= pending_.front().accepted_ns + kMinPatienceMs * kNsPerMs) pending_.pop_front();
 }
 
 std::vector<Authenticated> Acceptor::take() {
@@ -69,7 +69,7 @@ std::vector<Authenticated> Acceptor::take() {
 // True if there is room for one more.
 bool Acceptor::make_room() {
   if (pending_.size() < kMaxPending) return true;
-  if (now_ns() < pending_.front().accepted_ns + kMinPatienceMs * kMs) return false;
+  if (now_ns() < pending_.front().accepted_ns + kMinPatienceMs * kNsPerMs) return false;
   pending_.pop_front();
   return true;
 }
@@ -114,7 +114,7 @@ void Acceptor::warn_of_refusal(const Pending& pending, const Status& why) {
   ++unwarned_;
   const std::int64_t now = now_ns();
   if (now < next_warning_ns_) return;
-  next_warning_ns_ = now + kWarningPauseMs * kMs;
+  next_warning_ns_ = now + kWarningPauseMs * kNsPerMs;
   Result<Address> from = peer_address(pending.fd.get());
   const std::string whose = mine_.rank < 0 ? "the job's root" : fmt::format("rank {}", mine_.rank);
   const std::string refused = unwarned_ == 1 ? "a connection" : fmt::format("{} connections", unwarned_);

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
+#include "os/clock.h"
+
 namespace tutti::internal::net {
-namespace {
-
-constexpr std::int64_t kMs = 1'000'000;
-
-}  // namespace
 
 Dial::Dial(const std::vector<Address>& targets, const Secret& secret, const Claim& mine, std::int32_t expected_rank,
            bool patient)
@@ -28,11 +25,11 @@ void Dial::prepare(PollSet* set) {
     attempt.polled = attempt.fd.valid();
     if (!attempt.polled) {
       if (attempt.started && !proven)
-        set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, attempt.next_ns - now) / kMs + 1));
+        set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, attempt.next_ns - now) / kNsPerMs + 1));
       continue;
     }
     attempt.entry = set->add(attempt.fd.get(), attempt.connected ? attempt.handshake.events() : POLLOUT);
-    const std::int64_t silent_ms = (now - attempt.begun_ns) / kMs;
+    const std::int64_t silent_ms = (now - attempt.begun_ns) / kNsPerMs;
     if (proven) continue;
     if (silent_ms < kStaggerMs) {
       may_start = false;
@@ -49,7 +46,8 @@ void Dial::process(const PollSet& set) {
     attempt.polled = false;
     if (set.ready(attempt.entry) != 0) {
       advance(i);
-    } else if (!patient_ && !attempt.handshake.awaits_welcome() && now_ns() - attempt.begun_ns >= kHandshakeMs * kMs) {
+    } else if (!patient_ && !attempt.handshake.awaits_welcome() &&
+               now_ns() - attempt.begun_ns >= kHandshakeMs * kNsPerMs) {
       fail(&attempt, Status::timeout(attempt.connected ? "no answer" : "cannot connect"));
       attempt.silent = true;
     }
@@ -59,7 +57,8 @@ void Dial::process(const PollSet& set) {
 
 bool Dial::refused_for(std::int64_t ms) const {
   const bool any_silent = std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return a.silent; });
-  return all_failed() && !any_silent && !connected() && !shortage_.now() && now_ns() - refused_since_ns_ >= ms * kMs;
+  return all_failed() && !any_silent && !connected() && !shortage_.now() &&
+         now_ns() - refused_since_ns_ >= ms * kNsPerMs;
 }
 
 bool Dial::any_refused() const {
@@ -67,7 +66,7 @@ bool Dial::any_refused() const {
 }
 
 bool Dial::only_since(std::int64_t Attempt::*since_ns, std::int64_t ms) const {
-  const std::int64_t latest_ns = now_ns() - ms * kMs;
+  const std::int64_t latest_ns = now_ns() - ms * kNsPerMs;
   return all_failed() && !connected() && std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
            return a.*since_ns != 0 && a.*since_ns <= latest_ns;
          });
@@ -82,14 +81,14 @@ bool Dial::other_version_for(std::int64_t ms) const {
 }
 
 bool Dial::gone_for(std::int64_t ms) const {
-  const std::int64_t since_ns = now_ns() - ms * kMs;
+  const std::int64_t since_ns = now_ns() - ms * kNsPerMs;
   return !connected() && std::all_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
     return a.absent_since_ns != 0 && a.absent_since_ns <= since_ns;
   });
 }
 
 bool Dial::refuses_calls_for(std::int64_t ms) const {
-  const std::int64_t since_ns = now_ns() - ms * kMs;
+  const std::int64_t since_ns = now_ns() - ms * kNsPerMs;
   return !attempts_.empty() && std::all_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
     return a.uncallable_since_ns != 0 && a.uncallable_since_ns <= since_ns;
   });
@@ -152,7 +151,7 @@ void Dial::begin(Attempt* attempt) {
     return;
   }
   if (fd.status().code() == Code::kInProgress) {
-    attempt->next_ns = now_ns() + kMs;
+    attempt->next_ns = now_ns() + kNsPerMs;
     return;
   }
   fail(attempt, fd.status());
@@ -176,7 +175,7 @@ void Dial::fail(Attempt* attempt, const Status& why) {
   if (why.is_exhaustion()) shortage_.note(why);
   attempt->fd.reset();
   attempt->error = why.message();
-  attempt->next_ns = now_ns() + attempt->backoff_ms * kMs;
+  attempt->next_ns = now_ns() + attempt->backoff_ms * kNsPerMs;
   attempt->backoff_ms = std::min(attempt->backoff_ms * 2, kMaxBackoffMs);
 }
 

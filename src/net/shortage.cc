@@ -7,10 +7,9 @@
 namespace tutti::internal::net {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kRecentMs = 100;
 
-std::atomic<std::int64_t> last_noted_ns{-kRecentMs * kMs};
+std::atomic<std::int64_t> last_noted_ns{-kRecentMs * kNsPerMs};
 
 }  // namespace
 
@@ -18,11 +17,11 @@ void Shortage::note(const Status& why) {
   const std::int64_t now = now_ns();
   last_noted_ns.store(now, std::memory_order_relaxed);
   if (since_ns_ == 0) since_ns_ = now;
-  if (now - since_ns_ >= kShortageMs * kMs) lasting_ = why;
+  if (now - since_ns_ >= kShortageMs * kNsPerMs) lasting_ = why;
 }
 
 bool Shortage::anywhere() {
-  return now_ns() - last_noted_ns.load(std::memory_order_relaxed) < kRecentMs * kMs;
+  return now_ns() - last_noted_ns.load(std::memory_order_relaxed) < kRecentMs * kNsPerMs;
 }
 
 }  // namespace tutti::internal::net

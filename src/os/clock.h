@@ -8,6 +8,8 @@
 
 namespace tutti::internal {
 
+inline constexpr std::int64_t kNsPerMs = 1'000'000;
+
 // Nanoseconds of CLOCK_MONOTONIC.
 inline std::int64_t now_ns() {
   if (os::Scheduler* const simulated = os::scheduler(); simulated != nullptr) [[unlikely]]
@@ -18,7 +20,7 @@ inline std::int64_t now_ns() {
 
 class Deadline {
  public:
-  static Deadline after_ms(std::int64_t ms) { return Deadline(now_ns() + ms * 1'000'000); }
+  static Deadline after_ms(std::int64_t ms) { return Deadline(now_ns() + ms * kNsPerMs); }
   [[nodiscard]] bool passed() const { return now_ns() >= at_ns_; }
   // Milliseconds left, at least 0, at most `cap`: the timeout argument of poll(2).
   [[nodiscard]] int left_ms(int cap) const {

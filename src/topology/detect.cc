@@ -8,14 +8,10 @@
 #include <memory>
 
 #include "os/fork.h"
+#include "topology/hwloc_topology.h"
 
 namespace tutti::internal::topology {
 namespace {
-
-struct Destroy {
-  void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
-};
-using Topology = std::unique_ptr<hwloc_topology, Destroy>;
 
 // No search for devices, whose drivers answer slowly, and no thread of this process moved for it.
 constexpr unsigned long kFlags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED | HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING |
@@ -23,7 +19,7 @@ constexpr unsigned long kFlags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED | HWLOC_
                                  HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS;
 
 // Null where hwloc fails.
-Topology load() {
+Topology load_processors() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   Topology topology(raw);
@@ -83,11 +79,11 @@ Machine describe(hwloc_topology_t topology) {
 // hwloc loads its plugins under locks of its own, which a child forked meanwhile would never get. Made when the library
 // is loaded, and never destroyed, as what it guards.
 ForkMutex& mutex = *new ForkMutex;
-const Machine* found TUTTI_GUARDED_BY(mutex) = nullptr;
+const Machine* found_machine TUTTI_GUARDED_BY(mutex) = nullptr;
 
 Machine look() TUTTI_REQUIRES(mutex) {
   Machine machine;
-  if (const Topology topology = load(); topology != nullptr) machine = describe(topology.get());
+  if (const Topology topology = load_processors(); topology != nullptr) machine = describe(topology.get());
   if (machine.processors.none()) {
     const long online = std::clamp(::sysconf(_SC_NPROCESSORS_ONLN), 1L, static_cast<long>(kMaxProcessors));
     for (long i = 0; i < online; ++i) machine.processors.set(static_cast<std::size_t>(i));
@@ -105,8 +101,8 @@ Machine detect() {
 
 const Machine& this_machine() {
   const MutexLock lock(mutex);
-  if (found == nullptr) found = new Machine(look());
-  return *found;
+  if (found_machine == nullptr) found_machine = new Machine(look());
+  return *found_machine;
 }
 
 std::string list_of(const ProcessorSet& processors) {

@@ -10,19 +10,16 @@
 #include <set>
 #include <utility>
 
+#include "topology/hwloc_topology.h"
+
 namespace tutti::internal::topology {
 namespace {
-
-struct Destroy {
-  void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
-};
-using Topology = std::unique_ptr<hwloc_topology, Destroy>;
 
 // PCI classes, without the programming interface.
 constexpr unsigned kDisplay = 0x03;
 constexpr unsigned kNetwork = 0x02;
 
-Topology load() {
+Topology load_devices() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   Topology topology(raw);
@@ -262,7 +259,7 @@ double gbytes_of_nvlink(int major) {
 }
 
 Result<Graph> host_graph(const HostFacts& facts) {
-  const Topology topology = load();
+  const Topology topology = load_devices();
   if (topology == nullptr) return Status::system("hwloc cannot tell what this machine is", errno);
   return Finder(facts, topology.get()).run();
 }

@@ -24,10 +24,6 @@ constexpr std::uint32_t kPortStride = 797;   // prime, and no divisor of kPorts:
 
 constexpr const char* kPlain = "plain";
 
-bool is_set(const char* name) {
-  return environment_variable(name).has_value();
-}
-
 // `wanted`: what it must be.
 Status unusable(std::string_view launcher, const char* name, const std::string& wanted) {
   const auto value = environment_variable(name);
@@ -117,16 +113,16 @@ Status not_started_by_srun(const std::string& known) {
 }
 
 Result<LaunchedJob> detect_slurm() {
-  const char* size_name = is_set("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  const char* size_name = environment_has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   // A batch script that was allotted nodes alone.
-  if (!is_set("SLURM_STEP_ID") && !is_set(size_name)) return not_started_by_srun("");
+  if (!environment_has("SLURM_STEP_ID") && !environment_has(size_name)) return not_started_by_srun("");
   Result<LaunchedJob> job = read_place("slurm", "SLURM_PROCID", size_name);
   if (!job.is_ok() || job->ranks == 1) return job;
   // A batch script runs once; what it was allotted are the ranks that srun would start.
-  if (!is_set("SLURM_STEP_ID")) {
+  if (!environment_has("SLURM_STEP_ID")) {
     return not_started_by_srun(fmt::format("{} is {}, but ", size_name, job->ranks));
   }
-  const char* list_name = is_set("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
+  const char* list_name = environment_has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   const auto list = environment_variable(list_name);
   const auto job_id = environment_variable("SLURM_JOB_ID");
   if (!list || first_slurm_host(*list).empty()) return unusable("slurm", list_name, "a list of hosts");
@@ -141,7 +137,7 @@ Result<LaunchedJob> detect_slurm() {
 Result<LaunchedJob> detect_pmix(const Settings& settings, Deadline deadline) {
   Result<LaunchedJob> job = exchange_over_pmix(settings, deadline);
   // Without the library, Slurm's own variables still do.
-  if (job.is_ok() || job.status().code() != Code::kInvalidUsage || !is_set("SLURM_PROCID")) return job;
+  if (job.is_ok() || job.status().code() != Code::kInvalidUsage || !environment_has("SLURM_PROCID")) return job;
   return detect_slurm();
 }
 
@@ -192,7 +188,7 @@ Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline) {
   if (chosen->launcher == "pmix") return detect_pmix(settings, deadline);
   if (chosen->launcher == "pmi1") return detect_pmi1(settings, deadline);
   if (chosen->launcher == "torchrun") return detect_torchrun();
-  return is_set("SLURM_PROCID") ? detect_slurm() : not_started_by_srun("");
+  return environment_has("SLURM_PROCID") ? detect_slurm() : not_started_by_srun("");
 }
 
 }  // namespace tutti::internal

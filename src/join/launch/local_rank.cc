@@ -46,14 +46,10 @@ Result<LocalRank> read(const Names& names) {
                   text, kMaxRanks));
 }
 
-bool is_set(const char* name) {
-  return environment_variable(name).has_value();
-}
-
 // What a batch script alone was allotted is not what it runs: see detect_job().
 Result<LocalRank> read_slurm() {
   const char* const list_name =
-      is_set("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
+      environment_has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
   const std::string list = environment_variable(list_name).value_or("");
   const std::string node = environment_variable("SLURM_NODEID").value_or("");
   const int ranks = slurm_tasks_on(list, static_cast<int>(parse_integer(node, 0, kMaxRanks).value_or(-1)));
@@ -71,7 +67,8 @@ std::optional<Names> find_names() {
   for (const Names& names : kLaunchers) {
     // Half of what others set is not theirs; half of tutti's own is a mistake that read() names.
     const bool half_is_enough = names.rank == kOwn.rank;
-    if (half_is_enough ? !is_set(names.rank) && !is_set(names.ranks) : !is_set(names.rank) || !is_set(names.ranks)) {
+    if (half_is_enough ? !environment_has(names.rank) && !environment_has(names.ranks)
+                       : !environment_has(names.rank) || !environment_has(names.ranks)) {
       continue;
     }
     // Of PMIx, Slurm's own server has Slurm's variables for this.

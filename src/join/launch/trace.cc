@@ -13,10 +13,6 @@
 namespace tutti::internal {
 namespace {
 
-bool is_set(const char* name) {
-  return environment_variable(name).has_value();
-}
-
 std::optional<int> number(const char* name) {
   const auto value = parse_integer(environment_variable(name).value_or(""), 0, kMaxRanks);
   return value ? std::optional<int>(static_cast<int>(*value)) : std::nullopt;
@@ -32,7 +28,8 @@ bool is_open_socket(const char* name) {
 // Slurm's own --mpi=pmi2 also sets PMI_FD, but speaks another protocol over it; Hydra started by Slurm
 // leaves Slurm's variables in place, and its own beside them.
 bool has_pmi1() {
-  return is_set("PMI_FD") && is_set("PMI_RANK") && (!is_set("SLURM_PROCID") || is_set("HYDI_CONTROL_FD"));
+  return environment_has("PMI_FD") && environment_has("PMI_RANK") &&
+         (!environment_has("SLURM_PROCID") || environment_has("HYDI_CONTROL_FD"));
 }
 
 // Names that each start of ranks sets anew. What scripts set beside a launcher, such as MASTER_ADDR, is not among them.
@@ -43,12 +40,12 @@ struct Found {
 
 std::vector<Found> find_all() {
   std::vector<Found> found;
-  if (is_set("TUTTI_RANK") || is_set("TUTTI_WORLD_SIZE")) {
+  if (environment_has("TUTTI_RANK") || environment_has("TUTTI_WORLD_SIZE")) {
     LauncherTrace plain{"plain", "TUTTI_RANK, TUTTI_WORLD_SIZE", number("TUTTI_RANK"), number("TUTTI_WORLD_SIZE")};
-    plain.complete = plain.rank && plain.ranks && (plain.ranks == 1 || is_set("TUTTI_ROOT"));
+    plain.complete = plain.rank && plain.ranks && (plain.ranks == 1 || environment_has("TUTTI_ROOT"));
     found.push_back({std::move(plain), {"TUTTI_RANK", "TUTTI_WORLD_SIZE", "TUTTI_ROOT"}});
   }
-  if (is_set("PMIX_RANK") && is_set("PMIX_NAMESPACE")) {
+  if (environment_has("PMIX_RANK") && environment_has("PMIX_NAMESPACE")) {
     const bool by_slurm = environment_variable("PMIX_NAMESPACE")->rfind("slurm.", 0) == 0;
     const char* const size = by_slurm ? "SLURM_STEP_NUM_TASKS" : "OMPI_COMM_WORLD_SIZE";
     found.push_back({{"pmix", "PMIX_RANK", number("PMIX_RANK"), number(size)}, {"PMIX_RANK", "PMIX_NAMESPACE"}});
@@ -57,14 +54,14 @@ std::vector<Found> find_all() {
     LauncherTrace pmi{"pmi1", "PMI_FD, PMI_RANK", number("PMI_RANK"), number("PMI_SIZE"), is_open_socket("PMI_FD")};
     found.push_back({std::move(pmi), {"PMI_RANK", "PMI_SIZE", "PMI_FD", "HYDI_CONTROL_FD"}});
   }
-  if (is_set("RANK") && is_set("WORLD_SIZE")) {
+  if (environment_has("RANK") && environment_has("WORLD_SIZE")) {
     LauncherTrace torchrun{"torchrun", "RANK, WORLD_SIZE", number("RANK"), number("WORLD_SIZE")};
-    torchrun.complete = torchrun.ranks == 1 || (is_set("MASTER_ADDR") && is_set("MASTER_PORT"));
+    torchrun.complete = torchrun.ranks == 1 || (environment_has("MASTER_ADDR") && environment_has("MASTER_PORT"));
     found.push_back({std::move(torchrun), {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}});
   }
-  if (is_set("SLURM_JOB_ID") || is_set("SLURM_PROCID")) {
-    const bool step = is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
-    const char* const size = is_set("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  if (environment_has("SLURM_JOB_ID") || environment_has("SLURM_PROCID")) {
+    const bool step = environment_has("SLURM_STEP_ID") && environment_has("SLURM_PROCID");
+    const char* const size = environment_has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
     // Outside of a step what Slurm says is of the allocation, and no rank's.
     found.push_back({{"slurm", "SLURM_PROCID", step ? number("SLURM_PROCID") : std::nullopt,
                       step ? number(size) : std::nullopt, step},

@@ -17,7 +17,7 @@ namespace {
 namespace verbs = transport::verbs;
 
 // RDMA goes to memory, whatever the size: 5 to 10 % faster than 128 KiB over soft-RoCE.
-constexpr std::size_t kSliceBytes = 512 * 1024;
+constexpr std::size_t kVerbsSliceBytes = 512 * 1024;
 
 // By rank: where it stands among the ranks of its machine.
 std::vector<verbs::LocalPosition> local_positions(const std::vector<PeerInfo>& peers) {
@@ -36,7 +36,7 @@ class VerbsTransport final : public PlainTransport {
 
   [[nodiscard]] std::string_view name() const override { return "verbs"; }
   [[nodiscard]] TransportCosts costs(const Ranks&) const override { return verbs::costs(); }
-  [[nodiscard]] std::size_t slice_bytes(const Ranks&, Collective) const override { return kSliceBytes; }
+  [[nodiscard]] std::size_t slice_bytes(const Ranks&, Collective) const override { return kVerbsSliceBytes; }
   Result<std::optional<std::string>> tell(const Settings& settings, const Ranks& ranks) override;
   Status hear(const std::vector<std::string>& told, const Ranks& ranks) override;
   // The devices are those of all the family. Whoever asked for RDMA has been warned.

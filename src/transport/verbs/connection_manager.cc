@@ -25,7 +25,7 @@
 namespace tutti::internal::transport::verbs {
 namespace {
 
-constexpr const char* kName = "librdmacm.so.1";
+constexpr const char* kLibraryName = "librdmacm.so.1";
 constexpr int kResolveMs = 5000;
 constexpr int kBacklog = 64;
 constexpr int kMostPorts = 32;
@@ -59,7 +59,7 @@ struct ManagerLibrary {
 };
 
 Result<ManagerLibrary> open_library() {
-  void* handle = ::dlopen(kName, RTLD_NOW | RTLD_LOCAL);
+  void* handle = ::dlopen(kLibraryName, RTLD_NOW | RTLD_LOCAL);
   ManagerLibrary l;
   const bool all =
       handle != nullptr && find_symbol(handle, "rdma_get_devices", &l.get_devices) &&
@@ -82,7 +82,7 @@ Result<ManagerLibrary> open_library() {
       Code::kSystemError,
       fmt::format(
           "this RDMA device is connected by librdmacm, which cannot be used ({}): install the package librdmacm1",
-          why != nullptr ? why : kName));
+          why != nullptr ? why : kLibraryName));
 }
 
 Result<const ManagerLibrary*> ManagerLibrary::load() {
