@@ -66,7 +66,7 @@ void interpret_variables(Options& options) {
   const char* const end = least->data() + least->size();
   const auto [stop, error] = std::from_chars(least->data(), end, gbs);
   refuse_unless(error == std::errc() && stop == end && std::isfinite(gbs) && gbs >= 0, "NCCL_TESTS_MIN_BW",
-                fmt::format("'{}' is no bandwidth in GB/s, such as 2.5", *least));
+                fmt::format("'{}' is not a bandwidth in GB/s, such as 2.5", *least));
   options.min_busbw_gbs = kTolerance * gbs;
 }
 
@@ -75,17 +75,18 @@ void interpret_variables(Options& options) {
 void refuse_other_flags(CLI::App& app) {
   const auto refuse = [&](const char* names, const char* remedy) { refuse_option(app, names, remedy); };
   refuse("-H,--host,--hosts,--num_hosts,--hostfile,--machinefile",
-         "the program starts ranks on this machine alone (-p N): for several hosts take mpirun, srun or torchrun");
-  refuse("-A,--per_coll_perf", "leave it out: every row is of one collective, and -a says whose time counts");
+         "the program starts ranks on this machine only (-p N): for several hosts take mpirun, srun or torchrun");
+  refuse("-A,--per_coll_perf",
+         "leave it out: every row is for one collective, and -a chooses which rank's time counts");
   refuse("-F,--csv,--cache_flush,--ft_test",
          "leave it out: for results in a file take -J FILE (JSON), and for operations on cold buffers -m N");
   refuse("-X,-Z,--output_format", "take -J FILE: results are written as JSON");
-  refuse("-E,--rotating_tensor", "take -m N: each of N operations has buffers of its own");
+  refuse("-E,--rotating_tensor", "take -m N: each of N operations has its own buffers");
   refuse("-Y,--memory_type", "take --memory malloc or --memory tutti, or -g for memory of CUDA devices");
   refuse("-O,--out_of_place", "leave it out: each row has both, out of place and in place");
-  refuse("-s,--stress_cycles,--tbytes", "take -N: it repeats everything so many times");
+  refuse("-s,--stress_cycles,--tbytes", "take -N, which repeats everything");
   refuse("-I,-K,--per_iter_timing,--per_iter_skip",
-         "leave it out: times are medians over batches, and -n says of how many iterations");
+         "leave it out: times are medians over batches, and -n is the number of iterations");
   refuse(
       "-q,-u,-k,-l,-B,-L,-P,--delay_inout_place,--cumask,--unalign,--side_comp,--replay,--commblocking,--ft_list,"
       "--split_comm,--split_share",
@@ -99,21 +100,23 @@ void add_nccl_tests_flags(CLI::App& app, NcclTestsWords& words, Options& options
     app.add_option(names, value, text)->check(CLI::Range(least, most))->group(kGroup);
   };
   app.add_option("-m,--agg_iters", words.aggregate,
-                 "Operations of each iteration, called in one group on buffers of their own (default 1); malloc and "
-                 "tutti are as in --memory")
+                 "Operations in each iteration, in one group, each with its own buffers (default 1); malloc and tutti "
+                 "are as in --memory")
       ->type_name("INT")
       ->group(kGroup);
   flag("-a,--average", words.average, 0, 3,
        "Which rank's time counts: 0: rank 0's, 1: the mean of all, 2: the fastest's, 3 (default): the slowest's");
   flag("-T,--timeout", options.timeout_s, 0, kMostTimeoutS,
-       "Give up when an operation has waited so many seconds, over TUTTI_TIMEOUT_MS (default 0: as that says)");
-  flag("-C,--report_cputime", words.report_cputime, 0, 1,
-       "1: the time column shows how long a call takes to return (-z 0 and -g: to be queued); bandwidths are as ever");
+       "Fail when an operation has waited this many seconds, in place of TUTTI_TIMEOUT_MS (default 0: that variable "
+       "applies)");
+  flag(
+      "-C,--report_cputime", words.report_cputime, 0, 1,
+      "1: the time column shows how long a call takes to return (-z 0 and -g: to be queued); bandwidths do not change");
   flag("-S,--report_timestamps", words.report_timestamps, 0, 1, "1: each row ends with the date and time, in UTC");
   flag("-M,--memory_report", words.memory_report, 0, 1,
-       "1: tell at the end how much of the host's memory the largest process has used");
+       "1: print at the end how much host memory the largest process has used");
   flag("-R,--local_register", words.local_register, 0, 2,
-       "1 and 2: memory that peers can map, as --memory tutti; on devices memory is found out by itself");
+       "1 and 2: memory that peers can map, as --memory tutti; on devices tutti detects the memory itself");
   flag("--parallel_init", words.parallel_init, 0, 1, "Ranks are always made in parallel: 0 and 1 are the same");
   flag("-y,--stream_null", words.stream_null, 0, 1, "Only 0; calls without a stream are -z 1");
   flag("-x,--cta_policy", words.cta_policy, 0, 2, "Only 0");
@@ -127,9 +130,8 @@ void interpret_nccl_tests(const CLI::App& app, const NcclTestsWords& words, Opti
                 "calls without a stream block here: leave it out, and take -z 1 for them");
   refuse_unless(words.cta_policy == 0, "--cta_policy", "there is no such choice here: leave it out");
   refuse_unless(words.device_implementation == 0, "--device_implementation",
-                "the program has no kernels of its own, only the library's: leave it out");
-  refuse_unless(words.device_cta_count == 0, "--device_cta_count",
-                "it is for kernels of the program's own, of which there are none: leave it out");
+                "the program has no kernels, only the library has: leave it out");
+  refuse_unless(words.device_cta_count == 0, "--device_cta_count", "the program has no kernels: leave it out");
   options.average = static_cast<Average>(words.average);
   options.calling_time = words.report_cputime == 1;
   options.timestamps = words.report_timestamps == 1;

@@ -153,7 +153,7 @@ void add_flags(CLI::App& app, Words& words, Options& options) {
   app.add_option("-w,--warmup_iters", options.warmup_iterations, "Untimed iterations first (default 5)")
       ->check(CLI::Range(0, many));
   app.add_option("-c,--check", options.checks,
-                 "Verify the results of each size and mode this many times (default 1; 0: not at all)")
+                 "Verify the results of each size and mode this many times (default 1; 0: never)")
       ->check(CLI::Range(0, many));
   app.add_option("-N,--run_cycles", options.cycles, "Repeat everything this many times (default 1; 0: endlessly)")
       ->check(CLI::Range(0, many));
@@ -167,14 +167,15 @@ void add_flags(CLI::App& app, Words& words, Options& options) {
                  "malloc (default), or tutti: memory that peers can map (tuttiMemAlloc); 0 and 1 are as in "
                  "--memory_report")
       ->type_name("malloc|tutti");
-  app.add_option("-g,--ngpus", options.devices,
-                 "Buffers on CUDA devices, which ranks take in turn; this many ranks for each of -t (each is a thread)")
+  app.add_option(
+         "-g,--ngpus", options.devices,
+         "Buffers on CUDA devices, assigned round-robin; this many ranks for each thread of -t, each in its own thread")
       ->check(CLI::Range(1, 4096));
   app.add_option("-G,--cudagraph", options.graph_launches,
                  "With -g: capture the timed iterations (-n, or 20) in a CUDA graph, and launch it this many times")
       ->check(CLI::Range(0, many));
   app.add_option("-J,--output_file,--json", options.json_path,
-                 "Write the results as they come to this file, or beside it, as a JSON object")
+                 "Write the results to this file after every row, as JSON; if it has contents, to FILE.0, FILE.1, ...")
       ->type_name("FILE");
 }
 
@@ -319,17 +320,15 @@ Line::Line(Subject subject)
   if (subject.has_root())
     app.add_option("-r,--root", words.root, "Root rank (default 0), or all")->type_name("RANK|all");
   if (subject == Transfers::kSendRecv) {
-    app.add_flag(
-        "--ping-pong", words.ping_pong,
-        "Of 2 ranks: rank 0 sends, rank 1 receives and then sends it something back; the time is that of one "
-        "way, half of both. Without it each rank sends to the next and receives from the one before, in one group");
+    app.add_flag("--ping-pong", words.ping_pong,
+                 "With 2 ranks: rank 0 sends and then receives, rank 1 receives and then sends; the time is half of "
+                 "both. Without it each rank sends to the next one and receives from the previous one, in one group");
   }
   const Collective* const collective = subject.collective();
   if (collective != nullptr && varying_form(*collective)) {
-    app.add_option(
-           "--skew", options.skew,
-           "Blocks with counts of their own, by the call that has them: counts grow linearly with the rank, to "
-           "this many times the mean on the last one (1: all equal; from about 2 on, the first ranks have none)")
+    app.add_option("--skew", options.skew,
+                   "Use the call with a count for each rank: counts grow linearly with the rank, to this many times "
+                   "the mean on the last rank (1: all equal; from about 2 on, the first ranks have count 0)")
         ->check(CLI::Range(1.0, 4096.0));
   }
   add_flags(app, words, options);

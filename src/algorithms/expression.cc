@@ -130,10 +130,10 @@ class ExpressionParser {
     std::int64_t value = 0;
     for (const char c : word) {
       if (std::isdigit(static_cast<unsigned char>(c)) == 0 || value > kMost / 10)
-        return fail(fmt::format("\"{}\" is no number", word));
+        return fail(fmt::format("\"{}\" is not a number", word));
       value = 10 * value + (c - '0');
     }
-    if (value > kMost) return fail(fmt::format("\"{}\" is no number", word));
+    if (value > kMost) return fail(fmt::format("\"{}\" is not a number", word));
     add(Op::kNumber, value);
   }
 

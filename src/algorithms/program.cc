@@ -83,7 +83,8 @@ class ProgramReader {
     shape.ranks = static_cast<std::int32_t>(list.size());
     shape.blocks = static_cast<std::uint32_t>(blocks_of(program_.collective_, shape.ranks));
     shape.chunks = static_cast<std::uint32_t>(reading_.integer(root, "chunks", 1, kMostChunks, 1));
-    if (shape.chunks % shape.blocks != 0) reading_.fail(*root.find("chunks"), "is no multiple of the number of blocks");
+    if (shape.chunks % shape.blocks != 0)
+      reading_.fail(*root.find("chunks"), "is not a multiple of the number of blocks");
     const bool sliceable = reading_.flag(root, "sliceable", true);
     for (std::size_t rank = 0; rank < list.size() && reading_.status().is_ok(); ++rank) {
       schedule::Schedule one;
@@ -113,7 +114,7 @@ class ProgramReader {
     schedule::Step s;
     const std::string kind = reading_.text(object, "do", "");
     const auto known = std::find(kStepKinds.begin(), kStepKinds.end(), kind);
-    if (known == kStepKinds.end()) return reading_.fail(object, fmt::format("\"{}\" is no step", kind));
+    if (known == kStepKinds.end()) return reading_.fail(object, fmt::format("\"{}\" is not a step", kind));
     s.kind = static_cast<StepKind>(known - kStepKinds.begin());
     const std::int64_t chunks = reading_.integer(object, "chunks", 1, UINT16_MAX, 1);
     s.chunks = static_cast<std::uint16_t>(chunks);
@@ -135,7 +136,7 @@ class ProgramReader {
     if (schedule::reads_operand(s.kind)) s.operand = buffer(object, "operand");
     if (!schedule::is_local(s.kind)) {
       s.peer = static_cast<std::int32_t>(reading_.integer(object, "peer", 0, in->shape.ranks - 1, -1));
-      if (s.peer < 0 || s.peer == in->rank) reading_.fail(object, "peer is no other rank");
+      if (s.peer < 0 || s.peer == in->rank) reading_.fail(object, "peer is not another rank");
     }
     s.final = reading_.flag(object, "final", false);
     s.reversed = reading_.flag(object, "reversed", false);
@@ -143,7 +144,7 @@ class ProgramReader {
     for (const JsonValue& before : reading_.list(object, "after")) {
       const auto index = static_cast<std::int64_t>(in->steps.size());
       if (before.kind != JsonValue::Kind::kInteger || before.integer < 0 || before.integer >= index) {
-        return reading_.fail(before, "is no step before this one");
+        return reading_.fail(before, "is not a step before this one");
       }
       in->dependencies.push_back(static_cast<std::uint32_t>(before.integer));
     }
@@ -165,7 +166,7 @@ class ProgramReader {
     if (known && !varies(*known)) {
       program_.collective_ = *known;
     } else if (const JsonValue* found = root.find("collective"); found != nullptr) {
-      reading_.fail(*found, "is no collective");
+      reading_.fail(*found, "is not a collective");
     }
     const std::string order = reading_.text(root, "order", "any");
     if (order != "any" && order != "ranks") reading_.fail(*root.find("order"), "is neither \"any\" nor \"ranks\"");
@@ -238,7 +239,7 @@ class ProgramReader {
     const auto kind = std::find_if(kKinds.begin(), kKinds.end(),
                                    [&](const StatementName& k) { return object.find(k.name) != nullptr; });
     if (kind == kKinds.end()) {
-      reading_.fail(object, "is none of the statements that there are");
+      reading_.fail(object, "is not a known statement");
       return made;
     }
     made.what = kind->what;
@@ -252,7 +253,7 @@ class ProgramReader {
 
   std::size_t define(const JsonValue& object, const char* name) {
     const std::string variable = reading_.text(object, name, "");
-    if (!is_name(variable)) reading_.fail(object, fmt::format("\"{}\" is no name", variable));
+    if (!is_name(variable)) reading_.fail(object, fmt::format("\"{}\" is not a name", variable));
     names_.push_back(variable);
     program_.variables_ = std::max(program_.variables_, names_.size());
     return names_.size() - 1;
@@ -292,7 +293,7 @@ class ProgramReader {
     for (std::size_t i = 0; i < kBuffers.size(); ++i) {
       if (text == kBuffers[i]) return static_cast<Buffer>(i);
     }
-    reading_.fail(object, fmt::format("{} is none of input, output and scratch", name));
+    reading_.fail(object, fmt::format("{} is not input, output or scratch", name));
     return Buffer::kInput;
   }
 

@@ -124,11 +124,11 @@ class ProgramRun {
     const Completes completes = value(s, 3) != 0 ? Completes::kYes : Completes::kNo;
     const std::int64_t other = value(s, 4);
     if (ok() && (other < 0 || other > builder_.shape().chunks - c.count))
-      reading_.fail(*s.at, "source_chunk is none that exists");
+      reading_.fail(*s.at, "source_chunk does not exist");
     const bool has_peer =
         s.what != Do::kReduceFromScratch && s.what != Do::kCopyToOutput && s.what != Do::kCopy && s.what != Do::kReduce;
     if (ok() && has_peer && (peer < 0 || peer >= builder_.shape().ranks || peer == builder_.rank())) {
-      reading_.fail(*s.at, fmt::format("rank {}: {} is no other rank", values_[kRank], peer));
+      reading_.fail(*s.at, fmt::format("rank {}: {} is not another rank", values_[kRank], peer));
     }
     if (!ok() || c.count == 0) return;
     const Builder::At source{s.source, static_cast<std::uint32_t>(s.what == Do::kSendFrom ? c.first : other)};

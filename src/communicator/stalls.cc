@@ -136,7 +136,7 @@ void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited
     question.what = calls.empty() ? fmt::format("operation {}", question.sequence) : calls.back().text;
   }
   if (waited_ms > 0) question.hint = hint(awaited);
-  log::debug(fmt::format("rank {} asks who has not called operation {}", membership_.rank, question.sequence));
+  log::debug(fmt::format("rank {} asks which ranks have not called operation {}", membership_.rank, question.sequence));
   tree_.ask(std::move(question));
 }
 
@@ -221,7 +221,7 @@ std::string Stalls::silent() {
 }
 
 void Stalls::answered(const Answer& answer) {
-  log::debug(fmt::format("rank {} hears who has not called operation {}: {} ranks", membership_.rank,
+  log::debug(fmt::format("rank {} learns which ranks have not called operation {}: {} ranks", membership_.rank,
                          answer.question.sequence, answer.absent.size()));
   {
     const MutexLock lock(mutex_);

@@ -39,7 +39,7 @@ Status DeviceBackend::check_direct_buffers(const Call& call) const {
     }
     if (!reduces(call.collective) || reinterpret_cast<std::uintptr_t>(buffer) % element_bytes_of(call) == 0) return {};
     return Status::invalid_argument(
-        fmt::format("{} is no address of elements of {} bytes ({} buffer)", buffer, element_bytes_of(call), name));
+        fmt::format("{} is not an address of elements of {} bytes ({} buffer)", buffer, element_bytes_of(call), name));
   };
   if (Status s = check(call.send, info.input, "send"); !s.is_ok()) return s;
   return check(call.recv, info.output, "receive");

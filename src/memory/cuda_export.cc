@@ -41,7 +41,7 @@ Status CudaExport::exportable(const CudaAllocation& allocation) const {
   }
   unsigned managed = 0;
   (void)driver_.pointer_attribute(&managed, CudaDriver::kPointerIsManaged, allocation.begin);
-  if (type != CudaDriver::kMemoryTypeDevice || managed != 0) return cuda_error("it is no memory of a GPU's own");
+  if (type != CudaDriver::kMemoryTypeDevice || managed != 0) return cuda_error("it is not the memory of a GPU");
   if (driver_.handle_for_range == nullptr)
     return cuda_error("GPUDirect by dmabuf needs the driver of CUDA 11.7 or later");
   int ordinal = 0;

@@ -24,7 +24,7 @@ PinnedMemory& PinnedMemory::instance() {
 }
 
 Result<PinnedMemory::Block> PinnedMemory::take(std::size_t bytes, const CudaDevice& device) {
-  if (bytes > SIZE_MAX / 4) return Status::invalid_argument("no memory has so many bytes");
+  if (bytes > SIZE_MAX / 4) return Status::invalid_argument("no memory has this many bytes");
   const std::size_t rounded = std::bit_ceil(std::max(bytes, kLeastBytes));
   {
     const MutexLock lock(mutex_);

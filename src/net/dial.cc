@@ -133,7 +133,8 @@ std::string Dial::likely_cause() const {
     return {};
   }
   if (any_refused()) {
-    return "that host answers, but nobody listens there: has the process started, on that host, and is the port right?";
+    return "that host answers, but no process listens there: has the process started, on that host, and is the port "
+           "right?";
   }
   return "nothing arrives there: does a packet filter (firewall) keep this port shut, is it the right address, and is "
          "that host up?";

@@ -174,7 +174,7 @@ class Simulation {
         if (is_local(s.kind)) continue;
         const auto peer =
             static_cast<std::uint32_t>(options_.representative ? options_.representative(s.peer) : s.peer);
-        if (peer >= schedules_.size()) return bad(rank, i, "its peer is no rank");
+        if (peer >= schedules_.size()) return bad(rank, i, "its peer is not a rank");
         const std::uint64_t crosses = peer != static_cast<std::uint32_t>(s.peer) ? std::uint64_t{1} << 63 : 0;
         if (s.kind == StepKind::kSend) {
           lanes[crosses | std::uint64_t{rank} << 32 | peer].sends.push_back(first_step_[rank] + i);

@@ -269,7 +269,7 @@ class Flow {
 
   void fail_waiting(std::size_t rank, std::uint32_t i) {
     const std::uint32_t d = blocker(rank, i);
-    if (d != kNothing) fail(rank, i, fmt::format("deadlock: waits for ever for step {}", d));
+    if (d != kNothing) fail(rank, i, fmt::format("deadlock: waits without end for step {}", d));
   }
 
   void check_outputs() {

@@ -32,7 +32,7 @@ class ProgramOrder {
     }
     for (std::size_t r = 0; r < ranks_; ++r) {
       if (at_[r] == schedules_[r].steps.size()) continue;
-      return at_step(schedules_[r], at_[r], "waits for ever when steps are taken in order, with one message per lane");
+      return at_step(schedules_[r], at_[r], "waits without end if steps are taken in order, with one message per lane");
     }
     return Status::ok();
   }

@@ -69,7 +69,7 @@ TunedJob read_job(JsonReading& reading, const JsonValue& object) {
   for (std::size_t i = 0; choices != nullptr && i < choices->names.size(); ++i) {
     const auto collective = collective_named(choices->names[i]);
     if (!collective) {
-      reading.fail(choices->items[i], "is no collective");
+      reading.fail(choices->items[i], "is not a collective");
       return job;
     }
     job.choices[*collective] = read_choices(reading, choices->items[i], *collective);

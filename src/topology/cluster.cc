@@ -272,7 +272,7 @@ Result<Graph> make_cluster(const Cluster& c, const Graph& host) {
   }
   if (static_cast<double>(host.ranks.size()) * c.hosts > kMostRanks ||
       static_cast<double>(host.nodes.size()) * c.hosts > 2.0 * kMostRanks) {
-    return Status::invalid_argument("so many hosts of that kind are too many");
+    return Status::invalid_argument("too many hosts of that kind");
   }
   Graph graph;
   add(graph, NodeKind::kNetwork, "network", -1);

@@ -37,7 +37,7 @@ Status check_node(const Graph& graph, std::size_t number) {
     return bad(graph, number, "a name must not be empty, nor have a \"/\"");
   }
   if (!is_speed(node.up) || !is_speed(node.out))
-    return bad(graph, number, "a rate or a latency is no number from 0 on");
+    return bad(graph, number, "a rate or a latency is not a number from 0 on");
   const bool outside = node.parent < 0 || is_network(graph, node.parent);
   const bool is_outer = node.kind == NodeKind::kNetwork || node.kind == NodeKind::kHost;
   if (is_outer != outside) return bad(graph, number, "networks and hosts are in networks, all else is in hosts");
@@ -50,7 +50,7 @@ Status check_link(const Graph& graph, const CrossLink& link) {
     return Status::invalid_argument(fmt::format("link of kind \"{}\": {}", link.kind, why));
   };
   if (link.nodes.size() < 2) return refused("it joins fewer than two nodes");
-  if (!is_speed(link.speed)) return refused("its rate or latency is no number from 0 on");
+  if (!is_speed(link.speed)) return refused("its rate or latency is not a number from 0 on");
   std::unordered_set<std::int32_t> seen;
   for (const std::int32_t node : link.nodes) {
     if (node < 0 || static_cast<std::size_t>(node) >= graph.nodes.size())

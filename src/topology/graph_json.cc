@@ -109,7 +109,7 @@ class Reader {
       if (kind == name_of(static_cast<NodeKind>(i))) return static_cast<NodeKind>(i);
     }
     const JsonValue* found = object.find("kind");
-    reading_.fail(found != nullptr ? *found : object, "is none of network, host, package, numa, pci, gpu, port");
+    reading_.fail(found != nullptr ? *found : object, "is not network, host, package, numa, pci, gpu or port");
     return NodeKind::kHost;
   }
 

@@ -211,7 +211,7 @@ class Reader {
       const char text[2] = {*digit, '\0'};
       char* end = nullptr;
       const unsigned long value = std::strtoul(text, &end, 16);
-      if (*end != '\0') return fail(cpu, "affinity", "is no hexadecimal mask"), std::string();
+      if (*end != '\0') return fail(cpu, "affinity", "is not a hexadecimal mask"), std::string();
       for (int b = 0; b < 4; ++b) bits.push_back((value >> b & 1) != 0);
     }
     std::string ranges;
@@ -238,7 +238,7 @@ class Reader {
     const char* const text = pci.attribute("class").value();
     char* end = nullptr;
     const unsigned long number = std::strtoul(text, &end, 16);
-    if (*text != '\0' && *end != '\0') return fail(pci, "class", fmt::format("\"{}\" is no number", text));
+    if (*text != '\0' && *end != '\0') return fail(pci, "class", fmt::format("\"{}\" is not a number", text));
     const auto kind = static_cast<unsigned>(number >> 8);
     ++devices_;
     const Speed up{link_rate(pci), 0};

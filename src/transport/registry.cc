@@ -57,7 +57,7 @@ Result<Transports> parse_transports(const std::string& text, std::string_view na
   std::istringstream words(text.ends_with(',') ? text + ',' : text);
   for (std::string word; std::getline(words, word, ',');) {
     if (!allow(word, text != kDefaultTransports, &transports)) {
-      return unusable(fmt::format("\"{}\" is none of {}", word, all_spellings()));
+      return unusable(fmt::format("\"{}\" is not one of {}", word, all_spellings()));
     }
   }
   std::erase(transports, nullptr);

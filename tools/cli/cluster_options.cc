@@ -285,7 +285,8 @@ void add_cluster_options(CLI::App& command, ClusterOptions& options) {
     return command.add_option(name, value, help)->check(CLI::Range(least, most))->group("Machines");
   };
   command
-      .add_option("--topology", options.topology, "A file: tutti's JSON, or NCCL's XML, of which one host can be many")
+      .add_option("--topology", options.topology,
+                  "A file: tutti's JSON, or NCCL's XML; --hosts multiplies a single host")
       ->envname("TUTTI_TOPOLOGY")
       ->check(CLI::ExistingFile)
       ->group("Machines");
@@ -296,11 +297,11 @@ void add_cluster_options(CLI::App& command, ClusterOptions& options) {
   text("--link", options.link, "Rate and latency of a port (100Gb/s,0.5us)");
   text("--numa-link", options.numa_link, "Rate and latency between two NUMA nodes (20GB/s,0.1us)");
   text("--fat-tree", options.fat_tree, "Leaf switches: HOSTS or HOSTS:OVERSUBSCRIPTION of each");
-  text("--dragonfly", options.dragonfly, "Groups, each joined to each other: COUNT or COUNT:OVERSUBSCRIPTION");
+  text("--dragonfly", options.dragonfly, "Groups with a link between each pair: COUNT or COUNT:OVERSUBSCRIPTION");
   text("--sites", options.sites, "Distant sites in a ring: COUNT or COUNT,RATE,LATENCY of each stretch (10Gb/s,5ms)");
-  text("--transport", options.transport, "Between hosts (tcp)")->check(CLI::IsMember({"tcp", "verbs"}));
-  number("--cores", options.cores, 1, 1 << 16, "Processors of a host, which its ranks share (as many as ranks)");
-  command.add_option("--slow", options.slow, "rank=17:0.5 or link=PATH:0.1: as fast as that part of what it was")
+  text("--transport", options.transport, "Transport between hosts (tcp)")->check(CLI::IsMember({"tcp", "verbs"}));
+  number("--cores", options.cores, 1, 1 << 16, "Processors of a host, shared by its ranks (one for each rank)");
+  command.add_option("--slow", options.slow, "rank=17:0.5 or link=PATH:0.1: reduce the speed to this fraction")
       ->group("Machines");
 }
 

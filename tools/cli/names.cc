@@ -51,7 +51,7 @@ Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
   for (std::string word; std::getline(words, word, ',');) {
     const auto size = parse_integer(word, 1, ranks);
     if (!size.has_value()) {
-      return Status::invalid_argument(fmt::format("--hosts: \"{}\" is no number from 1 to {}", word, ranks));
+      return Status::invalid_argument(fmt::format("--hosts: \"{}\" is not a number from 1 to {}", word, ranks));
     }
     hosts.emplace_back();
     for (int i = 0; i < *size; ++i) hosts.back().push_back(next++);

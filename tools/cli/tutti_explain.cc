@@ -167,25 +167,25 @@ int run_explain(Options options) {
 
 Run add_explain(CLI::App& app, CLI::App** chosen) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("explain", "Say which algorithm serves a collective, and why");
+  CLI::App* command = app.add_subcommand("explain", "Print the algorithm that serves a collective, and the reason");
   command->add_option("collective", options->collective, "One of " + all_collectives())
       ->type_name("COLLECTIVE")
       ->capture_default_str();
   command->add_option("--collective", options->collective)->group("");  // as tutti simulate has it
   command->add_option("-s,--size", options->bytes, "Bytes of the whole vector, all blocks together: 8, 64K, 1M (1M)")
       ->transform(CLI::AsSizeValue(false));
-  command->add_option("--root", options->root, "Root, where the collective has one")
+  command->add_option("--root", options->root, "Root, for collectives with a root")
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);
   command
-      ->add_option("-n,--ranks", options->ranks,
-                   "Ranks of this machine (2), or, where others are described, of each host")
+      ->add_option("-n,--ranks", options->ranks, "Ranks of this machine (2), or of each host if machines are described")
       ->check(CLI::Range(1, topology::kMostRanks))
       ->excludes("--per-host");
-  command->add_flag("--measure", options->measure, "Run the candidates on processes of this machine, too");
-  command->add_option("--seconds", options->seconds, "That --measure may take, about")->check(CLI::Range(0.1, 3600.0));
+  command->add_flag("--measure", options->measure, "Also run the candidates, on processes of this machine");
+  command->add_option("--seconds", options->seconds, "Time budget of --measure, in seconds")
+      ->check(CLI::Range(0.1, 3600.0));
   command->footer(
-      "TUTTI_ALGORITHM and TUTTI_TUNING are applied as a job's rank 0 applies them.\n"
+      "TUTTI_ALGORITHM and TUTTI_TUNING apply, as on rank 0 of a job.\n"
       "Exit status: 0 success, 1 a measurement failed, 2 invalid arguments or settings.");
   *chosen = command;
   return [options] { return run_explain(*options); };

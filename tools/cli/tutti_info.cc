@@ -202,11 +202,13 @@ void print(const Info& info) {
 
 Run add_info(CLI::App& app, CLI::App** chosen) {
   const auto as_json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("info", "Which library this is, what it has, and which settings hold");
+  CLI::App* command = app.add_subcommand(
+      "info", "Print the library's version and features, and every setting with its value and source");
   command->add_flag("--json", *as_json, "As JSON");
   command->footer(
-      "Each setting has its value and whence that is: of the environment, or the default. A communicator's\n"
-      "tuttiConfig_t wins over both. Exit status: 0 success, 1 output cannot be written, 2 invalid arguments.");
+      "Each setting has its value and where it comes from: the environment or the default. A "
+      "communicator's\ntuttiConfig_t wins over both. Exit status: 0 success, 1 output cannot be written, 2 invalid "
+      "arguments.");
   *chosen = command;
   return [as_json] {
     const Info info = look();

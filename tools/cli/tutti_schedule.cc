@@ -126,10 +126,10 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
       ->add_option("--collective", options->collective,
                    "One of " + all_collectives() + " (that of the file, or all_reduce)")
       ->type_name("COLLECTIVE");
-  command->add_option("--root", options->root, "Root, where the collective has one")->capture_default_str();
+  command->add_option("--root", options->root, "Root, for collectives with a root")->capture_default_str();
   command->add_option("--hosts", options->hosts, "Ranks of each host: 4,4 are two hosts of 4 (default: one host)");
-  command->add_flag("--json", options->as_json, "The steps of all ranks, as a file that TUTTI_SCHEDULES takes");
-  command->add_option("--svg", options->svg, "Draw them over time into this file; - is standard output")
+  command->add_flag("--json", options->as_json, "The steps of all ranks, as a file for TUTTI_SCHEDULES");
+  command->add_option("--svg", options->svg, "Draw the steps over time into this file; - is standard output")
       ->type_name("FILE");
   std::string footer = "Algorithms:\n";
   for (int c = 0; c < kCollectives; ++c) {
@@ -137,7 +137,7 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
     footer += fmt::format("  {}: {}\n", name_of(collective), known_algorithms(collective));
   }
   footer +=
-      "The hierarchical ones need --hosts, and so do rings of several channels.\n"
+      "Hierarchical algorithms and rings of several channels need --hosts.\n"
       "k_nomial:K is a tree of radix K, chain:K a chain of K pieces, ring:K a ring of K channels.\n"
       "Exit status: 0 success, 1 a failure, 2 invalid arguments.";
   command->footer(footer);

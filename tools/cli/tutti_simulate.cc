@@ -392,30 +392,30 @@ void add_size_options(CLI::App& command, Options& options) {
 
 Run add_simulate(CLI::App& app, CLI::App** chosen) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("simulate", "Compute how long a collective takes on given machines");
+  CLI::App* command = app.add_subcommand("simulate", "Predict the time of a collective on described machines");
   command->add_option("--collective", options->collective, "One of " + all_collectives())
       ->type_name("COLLECTIVE")
       ->capture_default_str();
   command->add_option("collective", options->collective)->group("");  // as tutti explain has it
   command
       ->add_option("--algorithm", options->algorithm,
-                   "Its name, a file of one (docs/schedules.md), or all that serve these ranks")
+                   "Name of the algorithm, a file of one (docs/schedules.md), or all: those that serve these ranks")
       ->type_name("ALGORITHM|FILE|all")
       ->capture_default_str();
   add_size_options(*command, *options);
-  command->add_option("--root", options->root, "Root, where the collective has one")
+  command->add_option("--root", options->root, "Root, for collectives with a root")
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);
   perf::refuse_option(*command, "-n,--ranks", kRanksByHost);
-  command->add_option("--links", options->links, "How many links to list, the busiest")->capture_default_str();
+  command->add_option("--links", options->links, "Number of busiest links to list")->capture_default_str();
   command->add_option("--trace", options->trace, "Write a timeline that Perfetto opens to this file")
       ->type_name("FILE");
-  command->add_flag("--json", options->as_json, "As JSON, with all links; over sizes with those of --links");
-  command->add_option("--memory", options->memory_gib, "GiB that it may take (half of what is free)")
+  command->add_flag("--json", options->as_json, "As JSON, with all links; over sizes, with the links of --links");
+  command->add_option("--memory", options->memory_gib, "Memory limit in GiB (half of the free memory)")
       ->check(CLI::PositiveNumber);
   command->footer(
-      "Runs the schedules of all ranks with time in place of data. Nothing is sent; the machines need not exist.\n"
-      "With TUTTI_TUNING messages cost what tutti tune has fitted to the nearest job over the same transports.\n"
+      "Runs the schedules of all ranks with time in place of data. Nothing is sent; the machines need not exist.\nWith "
+      "TUTTI_TUNING, messages have the costs that tutti tune fitted to the nearest job over the same transports.\n"
       "Exit status: 0 success, 1 a file could not be written, 2 invalid arguments or settings.");
   *chosen = command;
   return [options] { return run_simulate(*options); };

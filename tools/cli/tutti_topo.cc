@@ -153,29 +153,27 @@ int run_topo(const Options& options) {
 Run add_topo(CLI::App& app, CLI::App** chosen) {
   const auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("topo", "Show this machine, or others: processors, networks, RDMA ports, GPUs, ranks");
-  command->add_flag("--json", options->as_json,
-                    "As JSON, which TUTTI_TOPOLOGY and --topology take; of facts, what is unknown is null");
+      app.add_subcommand("topo", "Show this machine, or described ones: processors, networks, RDMA ports, GPUs, ranks");
+  command->add_flag("--json", options->as_json, "As JSON, for TUTTI_TOPOLOGY and --topology; unknown facts are null");
   command->add_option("--svg", options->svg, "Draw it into this file; - is standard output")->type_name("FILE");
   command->add_option("--dot", options->dot, "Write it for Graphviz into this file; - is standard output")
       ->type_name("FILE");
   command
-      ->add_option("--collective", options->collective, "Show between which ranks this one runs: " + all_collectives())
+      ->add_option("--collective", options->collective,
+                   "Show the messages of this collective between ranks: " + all_collectives())
       ->type_name("COLLECTIVE");
-  command->add_option("--algorithm", options->algorithm, "By this algorithm, not the one that would be chosen")
+  command->add_option("--algorithm", options->algorithm, "Use this algorithm in place of the selected one")
       ->type_name("ALGORITHM");
-  command->add_option("-s,--size", options->bytes, "Bytes of its whole vector: 8, 64K, 1M (1M)")
+  command->add_option("-s,--size", options->bytes, "Bytes of the whole vector: 8, 64K, 1M (1M)")
       ->transform(CLI::AsSizeValue(false));
-  command->add_option("--root", options->root, "Root, where the collective has one")
+  command->add_option("--root", options->root, "Root, for collectives with a root")
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);
   perf::refuse_option(*command, "-n,--ranks", kRanksByHost);
   command->footer(
-      "Without a description of other machines it shows this one, under a launcher (mpirun, srun, torchrun) those of "
-      "the\n"
-      "whole job, once; and of this one it says of each RDMA port whether a rank that is\n"
-      "started in the same way would use it, and why. TUTTI_VERBS is applied; so are HWLOC_XMLFILE and "
-      "HWLOC_SYNTHETIC.\n"
+      "Without a description it shows this machine, or, under a launcher (mpirun, srun, torchrun), once the machines "
+      "of the\nwhole job. For each RDMA port of this machine it shows whether a rank that is started in the same way "
+      "would use it,\nand why. TUTTI_VERBS, HWLOC_XMLFILE and HWLOC_SYNTHETIC apply.\n"
       "Exit status: 0 success, 1 a file could not be written, 2 invalid arguments, settings or files.");
   *chosen = command;
   return [options] { return run_topo(*options); };

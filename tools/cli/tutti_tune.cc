@@ -281,29 +281,29 @@ int run_tune(const Options& options) {
 
 Run add_tune(CLI::App& app, CLI::App** chosen) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("tune", "Measure which algorithms are fastest here, and write a file that says so");
+  CLI::App* command = app.add_subcommand("tune", "Measure which algorithms are fastest here, and write them to a file");
   command
-      ->add_option("-n,--ranks", options->ranks,
-                   "Processes to start here, several jobs one after the other: 2,4,8; else a launcher's")
+      ->add_option(
+          "-n,--ranks", options->ranks,
+          "Processes to start here; 2,4,8 measures three jobs one after the other (default: the launcher's ranks)")
       ->delimiter(',')
       ->check(CLI::Range(2, 1024));
-  command->add_option("-o,--output", options->output, "The file; what it has of other jobs is kept")
+  command->add_option("-o,--output", options->output, "The file; its entries for other jobs are kept")
       ->type_name("FILE")
       ->capture_default_str();
   command->add_option("--collectives,--collective", options->collectives, "Only these: " + uniform_collectives())
       ->type_name("COLLECTIVES")
       ->delimiter(',');
-  command->add_option("--seconds", options->seconds, "That it may take, about")
+  command->add_option("--seconds", options->seconds, "Time budget in seconds")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
   command->add_option("-e,--most-bytes", options->most_bytes, "The largest vector (64M)")
       ->transform(CLI::AsSizeValue(false));
-  command->add_option("--times", options->times, "Add all that is measured to this file, comma-separated")
+  command->add_option("--times", options->times, "Append all measured times to this file, comma-separated")
       ->type_name("FILE");
-  command->add_flag("--force", options->force, "Replace a file that is another machine's or cannot be read");
+  command->add_flag("--force", options->force, "Replace a file of another machine, or one that cannot be read");
   command->footer(
-      "Jobs use the file if rank 0 has TUTTI_TUNING=FILE. The machine should be idle meanwhile.\n"
+      "Jobs use the file if rank 0 has TUTTI_TUNING=FILE. The machine should be idle during the measurement.\n"
       "Exit status: 0 success, 1 something failed, 2 invalid arguments.");
   *chosen = command;
   return [options] { return run_tune(*options); };

@@ -181,7 +181,7 @@ Run add_verify(CLI::App& app, CLI::App** chosen) {
       ->capture_default_str();
   command
       ->add_option("--hosts", options->hosts,
-                   "Prove this division alone: ranks of each host, such as 8,8,4; the ranks in their order")
+                   "Prove only this division: ranks of each host, such as 8,8,4, in the order of ranks")
       ->excludes(command->get_option("--max-ranks"));
   command->add_option("--algorithm", options->algorithm, "Only this algorithm (ring, k_nomial:4, ...)")
       ->type_name("ALGORITHM");

@@ -12,9 +12,9 @@ enum class Verdict : std::uint8_t { kOk, kWarn, kFail };
 
 struct Check {
   Verdict verdict = Verdict::kOk;
-  std::string what;    // "memory lock limit"
-  std::string found;   // "8 MiB"
-  std::string remedy;  // empty: nothing to be done
+  std::string what;   // "memory lock limit"
+  std::string found;  // "8 MiB"
+  std::string fix;    // empty: nothing to be done
 };
 using Checks = std::vector<Check>;
 

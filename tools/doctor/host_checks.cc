@@ -57,7 +57,7 @@ Checks check_settings() {
 
 Check check_launchers(const std::vector<LauncherTrace>& found) {
   const std::string what = "launcher";
-  if (found.empty()) return {Verdict::kOk, what, "none in this environment: this is no rank", ""};
+  if (found.empty()) return {Verdict::kOk, what, "none in this environment: this process is not a rank", ""};
   std::string all;
   for (const LauncherTrace& trace : found) all += (all.empty() ? "" : ", ") + text_of(trace);
   Result<LauncherTrace> chosen = choose_launcher(found, environment_variable("TUTTI_LAUNCHER").value_or(""));
@@ -68,8 +68,8 @@ Check check_launchers(const std::vector<LauncherTrace>& found) {
   }
   const bool batch = std::all_of(found.begin(), found.end(), [](const LauncherTrace& t) { return !t.starts_ranks; });
   if (batch) {
-    return {Verdict::kWarn, what, fmt::format("{}: an allocation, in which nobody has started ranks", all),
-            "start the program by srun or mpirun; ranks that are started so are no concern of this one's"};
+    return {Verdict::kWarn, what, fmt::format("{}: an allocation without a started rank", all),
+            "start the program by srun or mpirun; this check is about the batch script only"};
   }
   return {Verdict::kOk, what, fmt::format("{}; tutti uses {}", all, chosen->launcher), ""};
 }

@@ -1,4 +1,4 @@
-// What of a host can keep ranks on it from working, or from being fast: one look at each, with the remedy. Limits are
+// What of a host can keep ranks on it from working, or from being fast: one look at each, with the fix. Limits are
 // looked at by limit_checks.h, networks by network_checks.h, RDMA by rdma_checks.h.
 //
 // Threads: one. What is read and what is judged are apart where the latter has cases.

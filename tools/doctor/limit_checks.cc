@@ -95,12 +95,12 @@ Check check_descriptors(Limit soft, std::optional<std::uint64_t> hard, int ranks
       "open",
       ranks, descriptors_of_rank(ranks, settings), descriptors_of_root(ranks), most_text(soft.most), most_text(hard),
       soft.used);
-  const std::string remedy =
+  const std::string fix =
       "ulimit -n, nofile in limits.conf(5), LimitNOFILE= of a systemd unit, --ulimit nofile= of a container";
   if (!hard || !soft.most) return {Verdict::kOk, what, found, ""};
-  if (*hard < needed + soft.used) return {Verdict::kFail, what, found, remedy};
+  if (*hard < needed + soft.used) return {Verdict::kFail, what, found, fix};
   if (*hard < needed + std::min(*soft.most, kFilesOfProgram)) {
-    return {Verdict::kWarn, what, found + ": that leaves few to the program itself", remedy};
+    return {Verdict::kWarn, what, found + ": that leaves few to the program itself", fix};
   }
   return {Verdict::kOk, what, found, ""};
 }
@@ -115,13 +115,13 @@ Check check_own_descriptors(int ranks, const Settings& settings) {
 }
 
 Check check_threads(const std::string& whose, Limit limit, int ranks, const Settings& settings,
-                    const std::string& remedy) {
+                    const std::string& fix) {
   const std::string what = fmt::format("threads of {}", whose);
   const auto each = 1 + kServiceThreads + static_cast<std::uint64_t>(settings.progress_threads);
   const std::uint64_t needed = each * static_cast<std::uint64_t>(ranks);
   const std::string found = fmt::format("{} ranks need up to {}, {} each; {} of {} are used", ranks, needed, each,
                                         limit.used, most_text(limit.most));
-  if (limit.most && *limit.most < limit.used + needed) return {Verdict::kFail, what, found, remedy};
+  if (limit.most && *limit.most < limit.used + needed) return {Verdict::kFail, what, found, fix};
   return {Verdict::kOk, what, found, ""};
 }
 

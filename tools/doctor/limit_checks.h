@@ -17,8 +17,7 @@ namespace tutti::internal::tools {
 Check check_descriptors(Limit soft, std::optional<std::uint64_t> hard, int ranks, const Settings& settings);
 Check check_own_descriptors(int ranks, const Settings& settings);
 // Processes and threads that so many ranks add. `whose`: "this user", "the control group".
-Check check_threads(const std::string& whose, Limit limit, int ranks, const Settings& settings,
-                    const std::string& remedy);
+Check check_threads(const std::string& whose, Limit limit, int ranks, const Settings& settings, const std::string& fix);
 Checks check_own_threads(int ranks, const Settings& settings);
 // Memory of memfd_create(2), which ranks share: that it can be made, within RLIMIT_FSIZE.
 Check check_shared_memory();

@@ -42,7 +42,7 @@ std::string why_chosen(const net::Address& address, const Settings& settings) {
 }
 
 // What lacks here, the network cannot give.
-std::string remedy(const Status& why, const std::string& otherwise) {
+std::string fix(const Status& why, const std::string& otherwise) {
   return why.is_exhaustion() ? "raise the limit that is named there" : otherwise;
 }
 
@@ -72,8 +72,7 @@ Check check_host_name(const std::string& name, const Result<std::vector<net::Add
   }
   if (!loopback && std::none_of(all.begin(), all.end(), is_own)) {
     return {Verdict::kWarn, what,
-            fmt::format("{} is {} here, which is none of the addresses that ranks listen at ({})", name, list(all),
-                        list(own)),
+            fmt::format("{} is {} here, but ranks listen at other addresses ({})", name, list(all), list(own)),
             "correct /etc/hosts or DNS, or TUTTI_INTERFACE; or give launchers an address"};
   }
   return {Verdict::kOk, what, fmt::format("{} is {}", name, list(all)), ""};
@@ -104,7 +103,7 @@ Check check_port(const net::Address& own, const Settings& settings, std::int64_t
   Result<UniqueFd> listener = net::listen_tcp(settings.port_low, settings.port_high);
   if (!listener.is_ok()) {
     return {Verdict::kFail, what, listener.status().message(),
-            remedy(listener.status(), "other ports in TUTTI_PORT_RANGE")};
+            fix(listener.status(), "other ports in TUTTI_PORT_RANGE")};
   }
   const Result<net::Address> bound = net::local_address(listener->get());
   if (!bound.is_ok()) return {Verdict::kFail, what, bound.status().message(), ""};
@@ -114,7 +113,7 @@ Check check_port(const net::Address& own, const Settings& settings, std::int64_t
                   host_of(own), settings.port_low == 0 ? ", or only certain ports, which TUTTI_PORT_RANGE names" : "");
   Result<UniqueFd> connection = net::start_connect(target);
   if (!connection.is_ok())
-    return {Verdict::kFail, what, connection.status().message(), remedy(connection.status(), filter)};
+    return {Verdict::kFail, what, connection.status().message(), fix(connection.status(), filter)};
   const Deadline deadline = Deadline::after_ms(patience_ms);
   Status connected = net::connect_result(connection->get());
   while (connected.code() == Code::kInProgress && !deadline.passed()) {

@@ -38,7 +38,7 @@ bool is_usable_roce(const Finding& finding) {
 }
 
 // "found: do this", as find_ports() says it, in its parts.
-Check split_remedy(Verdict verdict, const std::string& what, const std::string& text) {
+Check split_fix(Verdict verdict, const std::string& what, const std::string& text) {
   const std::size_t colon = text.find(": ");
   if (colon == std::string::npos) return {verdict, what, text, ""};
   return {verdict, what, text.substr(0, colon), text.substr(colon + 2)};
@@ -64,7 +64,7 @@ bool may_lock_all() {
 
 Checks check_libraries() {
   const Status verbs = check_library();
-  if (!verbs.is_ok()) return {split_remedy(Verdict::kFail, "libibverbs", verbs.message())};
+  if (!verbs.is_ok()) return {split_fix(Verdict::kFail, "libibverbs", verbs.message())};
   Checks checks = {{Verdict::kOk, "libibverbs", "opened", ""}};
   // Opened only to see whether it is there; it stays, as the transport opens it once per process, too.
   if (::dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr) {
@@ -78,13 +78,13 @@ Checks check_libraries() {
 
 Checks check_devices(const Roots& roots) {
   if (Status any = check_any_device(roots); !any.is_ok()) {
-    return {split_remedy(Verdict::kFail, "devices", any.message())};
+    return {split_fix(Verdict::kFail, "devices", any.message())};
   }
   Checks checks;
   for (const std::string& device : device_names(roots)) {
     const std::string trouble = access_trouble(roots, device);
     checks.push_back(trouble.empty() ? Check{Verdict::kOk, "access to " + device, "granted", ""}
-                                     : split_remedy(Verdict::kWarn, "access to " + device, trouble));
+                                     : split_fix(Verdict::kWarn, "access to " + device, trouble));
   }
   const std::string manager = roots.dev + "/infiniband/rdma_cm";
   if (::access(manager.c_str(), R_OK | W_OK) != 0) {
@@ -99,7 +99,7 @@ Checks check_devices(const Roots& roots) {
 
 Check check_port(const Finding& finding) {
   const std::string what = "port " + name_of(finding.port);
-  if (!finding.trouble.empty()) return split_remedy(Verdict::kWarn, what, finding.trouble);
+  if (!finding.trouble.empty()) return split_fix(Verdict::kWarn, what, finding.trouble);
   char rate[32] = "rate unknown";
   if (finding.port.gbits > 0) std::snprintf(rate, sizeof rate, "%g Gb/s", finding.port.gbits);
   return {Verdict::kOk, what, fmt::format("{}, {}, {}", name_of(finding.port.fabric), finding.state, rate), ""};
@@ -189,14 +189,14 @@ Check check_locked_memory(std::optional<std::uint64_t> limit_bytes, bool privile
   const std::string what = "memory lock limit";
   if (!limit_bytes) return {Verdict::kOk, what, "none", ""};
   if (privileged) return {Verdict::kOk, what, size_text(*limit_bytes) + ", lifted by CAP_IPC_LOCK", ""};
-  const std::string remedy =
+  const std::string fix =
       "ulimit -l unlimited, memlock in limits.conf(5), LimitMEMLOCK=infinity of a systemd service, --ulimit memlock=-1 "
       "of a container";
   const std::uint64_t links = *limit_bytes / kLinkBytes;
   const std::string found =
       fmt::format("{}: room for {} links ({} each, per rail)", size_text(*limit_bytes), links, size_text(kLinkBytes));
-  if (links == 0) return {Verdict::kFail, what, found, remedy};
-  if (*limit_bytes < kAmpleBytes) return {Verdict::kWarn, what, found + " and little user memory", remedy};
+  if (links == 0) return {Verdict::kFail, what, found, fix};
+  if (*limit_bytes < kAmpleBytes) return {Verdict::kWarn, what, found + " and little user memory", fix};
   return {Verdict::kOk, what, found + ", or as much user memory", ""};
 }
 

@@ -1,4 +1,4 @@
-// What can keep RDMA from working, or from being fast: one look at each, with the remedy.
+// What can keep RDMA from working, or from being fast: one look at each, with the fix.
 #pragma once
 
 #include <cstdint>

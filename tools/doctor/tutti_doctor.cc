@@ -1,4 +1,4 @@
-// tutti doctor: what keeps ranks, or RDMA, from working here, and the remedy.
+// tutti doctor: what keeps ranks, or RDMA, from working here, and the fix.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -54,14 +54,14 @@ class Report {
                                    : warns ? "warning"
                                            : "problem"},
                        {"found", check.found},
-                       {"remedy", check.remedy}});
+                       {"fix", check.fix}});
       return;
     }
     std::printf("%-4s  %s: %s%s%s\n",
                 ok      ? "ok"
                 : warns ? "warn"
                         : "FAIL",
-                check.what.c_str(), check.found.c_str(), check.remedy.empty() ? "" : ". Fix: ", check.remedy.c_str());
+                check.what.c_str(), check.found.c_str(), check.fix.empty() ? "" : ". Fix: ", check.fix.c_str());
     std::fflush(stdout);
   }
   void add(const Checks& checks) {
@@ -195,21 +195,21 @@ int run_host(const Options& options) {
 
 Run add_doctor(CLI::App& app, CLI::App** chosen) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("doctor", "Find out why something does not work here, and the remedy");
+  CLI::App* command = app.add_subcommand("doctor", "Check this machine, and suggest a fix for each problem");
   command->require_subcommand(0, 1);
   command->add_option("-n,--ranks", options->ranks, "Ranks of a job on this host; as many as processors by default")
       ->check(CLI::Range(1, kMostRanks));
   command->add_flag("--json", options->as_json, "As JSON");
   CLI::App* rdma = command->add_subcommand(
-      "rdma", "RDMA: libraries, devices, limits, settings, and data over each port that would be used");
+      "rdma", "RDMA: libraries, devices, limits, settings, and a transfer over each port that would be used");
   rdma->add_flag("--json", options->as_json, "As JSON");
   const std::string lines =
-      "One line for each check: ok, warn (works, but worse than it could) or FAIL, with the remedy.\n";
+      "One line for each check: ok, warn (works, but worse than it could) or FAIL, with the fix.\n";
   command->footer(lines +
                   "Without a subcommand, this host: settings, launcher, processors, limits, memory, network.\n"
                   "Exit status: 0 no problem, 1 at least one FAIL, 2 invalid arguments.");
-  rdma->footer(
-      lines + "TUTTI_VERBS is applied. Exit status: 0 RDMA can be used, 1 it cannot, 2 invalid arguments or settings.");
+  rdma->footer(lines +
+               "TUTTI_VERBS applies. Exit status: 0 RDMA can be used, 1 it cannot, 2 invalid arguments or settings.");
   *chosen = command;
   return [options, rdma] { return rdma->parsed() ? run_rdma(options->as_json) : run_host(*options); };
 }

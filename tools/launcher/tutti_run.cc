@@ -183,16 +183,15 @@ class RunFormatter : public CLI::Formatter {
 constexpr const char* kFooter =
     "Example: tutti run -n 4 --bind core -- build/perf/all_reduce_perf -b 8 -e 64M\n"
     "\n"
-    "The ranks find their job by TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE, TUTTI_ROOT and\n"
-    "TUTTI_SECRET, a new one for each run unless it is set. TUTTI_AFFINITY is start for them unless it is set: ranks\n"
-    "on one processor separate in the first second of a communicator. Arguments from the program's name on go to the\n"
-    "program, also without \"--\". Rank 0 gets the standard input. Lines of different ranks never mix. SIGINT,\n"
-    "SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks and to what they have started. When a\n"
-    "rank has failed, those that are left after the grace period get SIGTERM, and SIGKILL after another.\n"
-    "\n"
-    "Exit status: 0 all ranks have ended with 0, else that of the first that failed, or 128 + N if signal N ended it,\n"
-    "or if this command got SIGINT, SIGTERM or SIGHUP; 124 after --timeout; 126 the program cannot be run;\n"
-    "127 the program is not found; 1 something else failed, 2 invalid arguments.";
+    "tutti run sets TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE and TUTTI_ROOT for each rank. "
+    "Unless\nthey are set, it also sets a new TUTTI_SECRET for each run, and TUTTI_AFFINITY=start: ranks on one "
+    "processor separate\nin the first second of a communicator. Arguments from the program's name on go to the "
+    "program, also without \"--\".\nRank 0 gets the standard input. Lines of different ranks never mix. The ranks and "
+    "their children get SIGINT, SIGTERM,\nSIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2. After a failure, ranks that still run "
+    "after the grace period get SIGTERM, and\nafter another grace period SIGKILL.\n\nExit status: 0 if all ranks end "
+    "with 0, otherwise the status of the first failed rank; 128 + N if signal N ended that\nrank, or if this command "
+    "got SIGINT, SIGTERM or SIGHUP; 124 after --timeout; 126 the program cannot be run; 127 the\nprogram is not found; "
+    "1 another failure, 2 invalid arguments.";
 
 }  // namespace
 
@@ -220,7 +219,7 @@ namespace {
 void refuse_launcher_options(CLI::App& command) {
   const auto refuse = [&](const char* names, const char* remedy) { perf::refuse_option(command, names, remedy); };
   refuse("-H,--host,--hosts,--hostfile,--machinefile,-N,--nodes",
-         "tutti run starts ranks on this machine alone; for several take mpirun, mpiexec, srun or torchrun");
+         "tutti run starts ranks on this machine only; for several machines take mpirun, mpiexec, srun or torchrun");
   refuse("-x,--env,--export", "ranks get the environment of tutti run: NAME=VALUE tutti run ...");
   refuse("-l,--tag-output,--prepend-rank", "take --label");
   refuse("--oversubscribe,--allow-run-as-root,--map-by", "leave it out: there may be more ranks than processors");
@@ -233,25 +232,26 @@ Run add_run(CLI::App& app, CLI::App** chosen, const ProgramLine* program) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("run", "Start the ranks of a program on this machine");
   command->formatter(std::make_shared<RunFormatter>());
-  command->add_option("-n,--ranks", options->ranks, "How many; also -np")->required()->check(CLI::Range(1, kMostRanks));
-  command->add_option("--bind", options->bind, "To what each rank is bound (TUTTI_BIND): core, numa or none")
+  command->add_option("-n,--ranks", options->ranks, "Number of ranks; also -np")
+      ->required()
+      ->check(CLI::Range(1, kMostRanks));
+  command->add_option("--bind", options->bind, "Bind each rank (TUTTI_BIND): core, numa or none")
       ->check(CLI::IsMember({"core", "numa", "none"}));
-  CLI::Option* const label =
-      command->add_flag("--label", options->label,
-                        "Begin each line with its rank, as [2]; by default those of several ranks on a terminal");
+  CLI::Option* const label = command->add_flag(
+      "--label", options->label, "Begin each line with its rank, as [2]; the default for several ranks on a terminal");
   command->add_flag("--no-label", options->no_label, "Never begin a line with its rank")->excludes(label);
   command
       ->add_option("-o,--output", options->output,
-                   "Write what each rank writes into this folder: rank0.out, rank0.err, rank1.out, ...; those of an "
+                   "Write the output of each rank into this folder: rank0.out, rank0.err, rank1.out, ...; files of an "
                    "earlier run are removed")
       ->excludes(label);
-  command->add_option("--grace", options->grace_seconds, "Seconds that ranks have to end by themselves")
+  command->add_option("--grace", options->grace_seconds, "Seconds for the other ranks to end after a failure")
       ->check(CLI::Range(0.0, kMostSeconds))
       ->capture_default_str();
-  command->add_option("--timeout", options->timeout_seconds, "End the run after so many seconds (0: never)")
+  command->add_option("--timeout", options->timeout_seconds, "End the run after this many seconds (0: no limit)")
       ->check(CLI::Range(0.0, kMostSeconds))
       ->capture_default_str();
-  command->add_flag("--keep-going", options->keep_going, "When a rank has failed, let the others run on");
+  command->add_flag("--keep-going", options->keep_going, "Let the other ranks continue after a failure");
   refuse_launcher_options(*command);
   command->footer(kFooter);
   *chosen = command;

@@ -50,7 +50,7 @@ OPTIONS      esac
   fi
   [[ -z $choices ]] || found=$(compgen -W "$choices" -- "$value") || :
   if [[ -n $files ]]; then
-    # Readline quotes them then; names that are none would lose their colons to that.
+    # Readline quotes them then; other names would lose their colons to that.
     [[ -n $found ]] || compopt -o filenames 2>/dev/null || :
     found+=$'\n'$(compgen -f -- "$value") || :
   fi

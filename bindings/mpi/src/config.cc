@@ -23,8 +23,8 @@ int number(const char* name, const char* of_what, int otherwise) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size() && value >= 0) return value;
-  std::fprintf(stderr, "tutti: %s is \"%s\", which is no number of %s; it counts as %d\n", name, text.data(), of_what,
-               otherwise);
+  std::fprintf(stderr, "tutti: %s is \"%s\", which is not a number of %s; it counts as %d\n", name, text.data(),
+               of_what, otherwise);
   return otherwise;
 }
 

@@ -166,7 +166,8 @@ void DeviceQueue::close() {
   (void)tuttiCommDestroy(comm);
   comm_ = nullptr;
   (void)settle();
-  if (!why.empty() && !told_) TORCH_WARN("tutti: operations on ", device_, " have failed, and nobody was told: ", why);
+  if (!why.empty() && !told_)
+    TORCH_WARN("tutti: operations on ", device_, " have failed, and no call has reported it: ", why);
 }
 
 }  // namespace tutti_torch

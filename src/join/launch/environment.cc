@@ -106,10 +106,10 @@ Result<LaunchedJob> detect_torchrun() {
 
 // `known`: what else Slurm has said.
 Status not_started_by_srun(const std::string& known) {
-  return Status::invalid_usage(fmt::format(
-      "slurm: {}SLURM_STEP_ID is not set: this process was started in the allocation of job {} by sbatch or "
-      "salloc alone, and nobody starts the other ranks. Start the program by srun or mpirun: srun ./program",
-      known, environment_variable("SLURM_JOB_ID").value_or("?")));
+  return Status::invalid_usage(
+      fmt::format("slurm: {}SLURM_STEP_ID is not set: this process was started in the allocation of job {} by sbatch "
+                  "or salloc, which do not start the other ranks. Start the program by srun or mpirun: srun ./program",
+                  known, environment_variable("SLURM_JOB_ID").value_or("?")));
 }
 
 Result<LaunchedJob> detect_slurm() {

@@ -19,7 +19,7 @@ memory::MemoryMonitor* watch_for(const Options& options) {
   memory::MemoryMonitor* const watch = memory::MemoryMonitor::instance(&why);
   if (watch == nullptr) {
     log::warn(
-        "RDMA copies through its slots, but for memory of tuttiMemAlloc, as nothing tells when memory is unmapped: " +
+        "RDMA copies through its slots, except memory of tuttiMemAlloc, as nothing reports when memory is unmapped: " +
         why);
   }
   return watch;

@@ -417,7 +417,7 @@ def test_a_failure_that_nobody_was_told_of_is_a_warning(
             own.cpu()
 
     each(2, body)
-    assert "operations on standin:0 have failed, and nobody was told: Connection closed by peer: " in capfd.readouterr().err
+    assert "operations on standin:0 have failed, and no call has reported it: Connection closed by peer: " in capfd.readouterr().err
 
 
 def test_a_device_that_fails_is_told_of_and_ends_with_its_group(each: Callable[..., list[Any]]) -> None:

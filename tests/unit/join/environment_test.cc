@@ -203,7 +203,7 @@ TEST_CASE("variables that this process has set itself came last") {
 TEST_CASE("Slurm: a batch script that forgets srun is told so") {
   pretend({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NODELIST", "n[03-05]"}});
   CHECK(names(detect(), "SLURM_NTASKS is 4, but SLURM_STEP_ID is not set"));
-  CHECK(names(detect(), "job 77 by sbatch or salloc alone"));
+  CHECK(names(detect(), "job 77 by sbatch or salloc, which do not start the other ranks"));
   CHECK(names(detect(), "srun ./program"));
   // Nodes without a number of tasks; an allocation without a script.
   pretend({{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NODELIST", "n[03-05]"}});

@@ -214,7 +214,7 @@ while read -r flag text; do
   expect 2 "$flag: .*$text" "$all_reduce" "${small[@]}" "$flag" 1
   expect 2 "$flag: .*$text" "$barrier" "$flag"
 done <<'FLAGS'
--A -a says
+-A -a chooses
 -F -J FILE
 --hosts mpirun
 --host mpirun

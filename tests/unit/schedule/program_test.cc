@@ -38,7 +38,7 @@ TEST_CASE("expressions") {
   CHECK(value_of("speed").find("there is no \"speed\" here") != std::string::npos);
   CHECK(value_of("max(1)").find("max takes 2 operands") != std::string::npos);
   CHECK(value_of("1 / 0") == "divides by 0");
-  CHECK(value_of("9007199254740993").find("is no number") != std::string::npos);
+  CHECK(value_of("9007199254740993").find("is not a number") != std::string::npos);
   CHECK(value_of("4000000000 * 4000000000 * 4000000000").find("beyond 2^53") != std::string::npos);
   CHECK(value_of(std::string(5000, '(')).find("nested too deep") != std::string::npos);
   CHECK(value_of(std::string(5000, '-') + "1").find("nested too deep") != std::string::npos);
@@ -162,11 +162,11 @@ TEST_CASE("files that are wrong are refused with line and field") {
     CHECK(error.find(why) != std::string::npos);
   };
   refused(R"x("do": [{"send": 0, "to": "speed"}])x", "file:1: do[0].to: there is no \"speed\" here");
-  refused("\"do\": [\n{\"jump\": 0}]", "file:2: do[0]: is none of the statements that there are");
+  refused("\"do\": [\n{\"jump\": 0}]", "file:2: do[0]: is not a known statement");
   refused(R"x("do": [{"send": 0}])x", "do[0]: has no \"to\"");
   refused(R"x("do": [{"send": 0, "to": 1, "speed": 3}])x", "do[0].speed: is not known here");
   refused(R"x("do": [{"send": 5, "to": "(rank + 1) % ranks"}])x", "do[0]: rank 0: chunks 5 to 5 are not all of 0 to 0");
-  refused(R"x("do": [{"send": 0, "to": "rank"}])x", "do[0]: rank 0: 0 is no other rank");
+  refused(R"x("do": [{"send": 0, "to": "rank"}])x", "do[0]: rank 0: 0 is not another rank");
   refused(R"x("do": [{"send": "1 / (rank - rank)", "to": 0
   }])x",
           "do[0].send: rank 0: divides by 0");
@@ -179,9 +179,9 @@ TEST_CASE("files that are wrong are refused with line and field") {
   refused(R"x("when": "0", "do": [])x", "serves no number of ranks");
   refused(R"x("order": "down", "do": [])x", "neither \"any\" nor \"ranks\"");
   refused(R"x("do": [{"copy_into": "outside", "chunk": 0, "source": "input", "source_chunk": 0}])x",
-          "none of input, output and scratch");
+          "is not input, output or scratch");
   CHECK(error_of(with_head("Wrong", "all_reduce", "\"do\": []")).find("is not a word") != std::string::npos);
-  CHECK(error_of(with_head("wrong", "all_reduced", "\"do\": []")).find("is no collective") != std::string::npos);
+  CHECK(error_of(with_head("wrong", "all_reduced", "\"do\": []")).find("is not a collective") != std::string::npos);
   const std::string text = with_head("cut", "all_reduce", kRing);
   for (std::size_t length = 0; length < text.size(); length += 5) CHECK(error_of(text.substr(0, length)) != "");
 }
@@ -303,14 +303,15 @@ TEST_CASE("steps that are written are read back, and proven") {
   const auto two = [](const char* steps) {
     return with_head("two", "all_reduce", std::string("\"chunks\": 1, \"schedules\": [") + steps + "]");
   };
-  CHECK(error_of(two(R"x([{"do": "jump", "chunks": 1}], [])x")).find("schedules[0][0]: \"jump\" is no step") !=
+  CHECK(error_of(two(R"x([{"do": "jump", "chunks": 1}], [])x")).find("schedules[0][0]: \"jump\" is not a step") !=
         std::string::npos);
   CHECK(error_of(two(R"x([{"do": "send", "peer": 2, "chunks": 1, "source": "input"}], [])x")).find("peer") !=
         std::string::npos);
-  CHECK(error_of(two(R"x([{"do": "send", "peer": 0, "chunks": 1, "source": "input"}], [])x")).find("no other rank") !=
-        std::string::npos);
+  CHECK(
+      error_of(two(R"x([{"do": "send", "peer": 0, "chunks": 1, "source": "input"}], [])x")).find("not another rank") !=
+      std::string::npos);
   CHECK(error_of(two(R"x([{"do": "copy", "chunks": 1, "source": "input", "target": "output", "after": [0]}], [])x"))
-            .find("is no step before this one") != std::string::npos);
+            .find("is not a step before this one") != std::string::npos);
   CHECK(error_of(two("[], []")) != "");  // nothing is combined
 }
 

@@ -191,7 +191,7 @@ TEST_CASE("what does not match, or waits for itself, is refused") {
   CHECK(simulate(missing, layout, star).status().code() == Code::kInvalidArgument);
   auto nobody = schedules;
   nobody[2].steps[0].peer = 3;
-  CHECK(says(simulate(nobody, layout, star).status().message(), "rank 2, step 0: its peer is no rank"));
+  CHECK(says(simulate(nobody, layout, star).status().message(), "rank 2, step 0: its peer is not a rank"));
   std::vector<Schedule> stuck;
   for (int r = 0; r < 2; ++r) {
     Builder b(Shape{Collective::kAllToAll, 2, 0, 2, 2}, r);

@@ -143,7 +143,7 @@ expect 2 'does not s' simulate --per-host 2 --algorithm hierarchical
 expect 0 'all_reduce *hierarchical_doubling' verify --hosts 3,1
 expect 0 'all_reduce  *hierarchical  *1  ' verify --hosts 40,30 --algorithm hierarchical
 expect 1 'FAILED: no algorithm that is asked for' verify --hosts 3 --algorithm hierarchical
-expect 2 '"x" is no number' verify --hosts 2,x
+expect 2 '"x" is not a number' verify --hosts 2,x
 expect 2 'add up' verify --hosts 2,
 expect 2 'more than 1024' verify --hosts 1000,25
 expect 2 'excludes' verify --hosts 2,2 --max-ranks 4

@@ -41,7 +41,7 @@ says 0 '^ok    wall clock: ' "$tutti" doctor
 says 0 '"format": "tutti doctor"' "$tutti" doctor --json -n 2
 json "j['problem'] is False and len(j['checks']) >= 14"
 json "all(c['verdict'] in ('ok', 'warning') and c['found'] for c in j['checks'])"
-json "all(c['remedy'] for c in j['checks'] if c['verdict'] != 'ok')"
+json "all(c['fix'] for c in j['checks'] if c['verdict'] != 'ok')"
 says 1 '"format": "tutti doctor"' env TUTTI_BIND=socket "$tutti" doctor --json
 json "j['problem'] is True"
 json "[c['verdict'] for c in j['checks'] if c['check'] == 'TUTTI_BIND'] == ['problem']"
@@ -55,7 +55,7 @@ says 1 '^FAIL  launcher: plain \(rank \? of 2\): that is not usable\. Fix: ' \
   env TUTTI_RANK=-1 TUTTI_WORLD_SIZE=2 "$tutti" doctor
 says 1 '^FAIL  launcher: two launchers contradict each other: plain \(rank 1 of 2\) .* torchrun \(rank 0 of 2\)' \
   env TUTTI_RANK=1 TUTTI_WORLD_SIZE=2 RANK=0 WORLD_SIZE=2 "$tutti" doctor
-says 0 '^warn  launcher: slurm .*nobody has started ranks.*srun' env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 \
+says 0 '^warn  launcher: slurm .*an allocation without a started rank.*srun' env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 \
   "$tutti" doctor
 
 # Limits.
@@ -114,7 +114,7 @@ if unshare -m true 2>/dev/null; then
   fi
   printf '127.0.0.1 localhost\n203.0.113.9 %s\n' "$(hostname)" >"$folder/hosts"
   in_namespaces -m "mount --bind '$folder/hosts' /etc/hosts" 0 \
-    "^warn  host name: $(hostname) is 203\.0\.113\.9 here, which is none of the addresses" "$tutti" doctor -n 2
+    "^warn  host name: $(hostname) is 203\.0\.113\.9 here, but ranks listen at other addresses" "$tutti" doctor -n 2
 else
   echo 'left out: mounts of its own, which may not be made'
 fi

@@ -50,7 +50,7 @@ TEST_CASE("doctor: open files, by ranks") {
   CHECK(check_descriptors({1024, 5}, 4096, 256, settings).verdict == Verdict::kOk);
   CHECK(check_descriptors({1024, 5}, 4096, 256, wide).verdict == Verdict::kFail);
   const Check check = check_descriptors({64, 5}, 64, 4, settings);
-  CHECK(has(check.remedy, "ulimit -n"));
+  CHECK(has(check.fix, "ulimit -n"));
   CHECK(has(check.found, "each of 4 ranks may need 36, and rank 0 for a while 68 more; the limit is 64"));
 }
 
@@ -60,7 +60,7 @@ TEST_CASE("doctor: threads, by ranks") {
   CHECK(check_threads("x", {100, 80}, 5, settings, "").verdict == Verdict::kOk);
   const Check check = check_threads("x", {100, 80}, 6, settings, "raise it");
   CHECK(check.verdict == Verdict::kFail);
-  CHECK(check.remedy == "raise it");
+  CHECK(check.fix == "raise it");
   CHECK(has(check.found, "24, 4 each; 80 of 100"));
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("doctor: shared memory and /dev/shm are two things") {
   const Check none = check_dev_shm("/no/such/folder");
   CHECK(none.verdict == Verdict::kWarn);
   CHECK(has(none.found, "tutti needs none"));
-  CHECK(has(none.remedy, "mount -t tmpfs"));
+  CHECK(has(none.fix, "mount -t tmpfs"));
   rlimit limit{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &limit) == 0);
   const rlimit before = limit;
@@ -134,7 +134,7 @@ TEST_CASE("doctor: launchers that contradict each other") {
   CHECK(check_launchers({{"pmix", "PMIX_RANK", 3, std::nullopt}}).verdict == Verdict::kOk);
   const Check alone = check_launchers({batch});
   CHECK(alone.verdict == Verdict::kWarn);
-  CHECK(has(alone.remedy, "srun"));
+  CHECK(has(alone.fix, "srun"));
 }
 
 TEST_CASE("doctor: settings that cannot be read, and that there are not") {
@@ -149,7 +149,7 @@ TEST_CASE("doctor: settings that cannot be read, and that there are not") {
   CHECK(checks[0].verdict == Verdict::kFail);
   CHECK(has(checks[0].found, "TUTTI_BIND=\"socket\" is not none, core or numa"));
   CHECK(checks[1].verdict == Verdict::kWarn);
-  CHECK(checks[1].remedy == "did you mean TUTTI_INTERFACE?");
+  CHECK(checks[1].fix == "did you mean TUTTI_INTERFACE?");
 }
 
 TEST_CASE("doctor: what a host's name stands for") {
@@ -162,15 +162,15 @@ TEST_CASE("doctor: what a host's name stands for") {
   const Check debian = resolved({"127.0.1.1:0"});
   CHECK(debian.verdict == Verdict::kWarn);
   CHECK(has(debian.found, "node1 is 127.0.1.1 here, loopback"));
-  CHECK(has(debian.remedy, "10.1.2.3"));
+  CHECK(has(debian.fix, "10.1.2.3"));
   // Each once, one that another begins with too.
   CHECK(resolved({"10.1.2.30:0", "10.1.2.3:0", "10.1.2.3:0"}).found == "node1 is 10.1.2.30, 10.1.2.3");
   const Check stale = resolved({"10.9.9.9:0"});
   CHECK(stale.verdict == Verdict::kWarn);
-  CHECK(has(stale.found, "none of the addresses"));
+  CHECK(has(stale.found, "at other addresses"));
   const Check none = check_host_name("node1", Status(Code::kSystemError, "cannot resolve host 'node1'"), own);
   CHECK(none.verdict == Verdict::kWarn);
-  CHECK(has(none.remedy, "/etc/hosts"));
+  CHECK(has(none.fix, "/etc/hosts"));
   // A host without a network reaches itself.
   CHECK(check_host_name("node1", addresses({"127.0.0.1:0"}), addresses({"127.0.0.1:0"})).verdict == Verdict::kOk);
 }

@@ -41,28 +41,28 @@ TEST_CASE("doctor: no device, no access, and both") {
   const Checks none = check_devices(roots_of(tree));
   REQUIRE(none.size() == 1);
   REQUIRE(none[0].verdict == Verdict::kFail);
-  REQUIRE(contains(none[0].remedy, "rdma link add"));
+  REQUIRE(contains(none[0].fix, "rdma link add"));
   tree.write("sys/class/infiniband/mlx5_0/node_type", "1: CA");
   tree.write("sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0");
   const Checks barred = check_devices(roots_of(tree));
   REQUIRE(barred.size() == 2);
   REQUIRE(barred[0].verdict == Verdict::kWarn);
-  REQUIRE(contains(barred[0].remedy, "--device=/dev/infiniband"));
+  REQUIRE(contains(barred[0].fix, "--device=/dev/infiniband"));
   REQUIRE(barred[1].verdict == Verdict::kWarn);
-  REQUIRE(contains(barred[1].remedy, "modprobe rdma_ucm"));
+  REQUIRE(contains(barred[1].fix, "modprobe rdma_ucm"));
   tree.write("dev/infiniband/uverbs0", "");
   tree.write("dev/infiniband/rdma_cm", "");
   for (const Check& check : check_devices(roots_of(tree))) REQUIRE(check.verdict == Verdict::kOk);
 }
 
-TEST_CASE("doctor: a port's state comes with the remedy") {
+TEST_CASE("doctor: a port's state comes with the fix") {
   Finding finding = make_roce();
   REQUIRE(check_port(finding).verdict == Verdict::kOk);
   REQUIRE(check_port(finding).found == "RoCE, active, 100 Gb/s");
   finding.trouble = "the port is down: ip link set eth7 up";
   REQUIRE(check_port(finding).verdict == Verdict::kWarn);
   REQUIRE(check_port(finding).found == "the port is down");
-  REQUIRE(check_port(finding).remedy == "ip link set eth7 up");
+  REQUIRE(check_port(finding).fix == "ip link set eth7 up");
   const MadeTree tree;
   REQUIRE_FALSE(check_gid(finding).has_value());
   REQUIRE_FALSE(check_mtu(roots_of(tree), finding).has_value());
@@ -73,7 +73,7 @@ TEST_CASE("doctor: GIDs that reach less than they could") {
   REQUIRE(check_gid(finding)->verdict == Verdict::kOk);
   finding.port.address = "fe80::1";
   REQUIRE(check_gid(finding)->verdict == Verdict::kWarn);
-  REQUIRE(contains(check_gid(finding)->remedy, "ip addr add"));
+  REQUIRE(contains(check_gid(finding)->fix, "ip addr add"));
   finding.port.gid_type = "RoCE v1";
   REQUIRE(check_gid(finding)->verdict == Verdict::kWarn);
   REQUIRE(contains(check_gid(finding)->found, "version 1"));
@@ -87,7 +87,7 @@ TEST_CASE("doctor: an interface's MTU that makes packets short") {
   tree.write("sys/class/net/eth7/mtu", "1500");
   const auto small = check_mtu(roots_of(tree), finding);
   REQUIRE(small->verdict == Verdict::kWarn);
-  REQUIRE(contains(small->remedy, "ip link set eth7 mtu 4200"));
+  REQUIRE(contains(small->fix, "ip link set eth7 mtu 4200"));
   tree.write("sys/class/net/eth7/mtu", "9000");
   REQUIRE(check_mtu(roots_of(tree), finding)->verdict == Verdict::kOk);
   tree.write("sys/class/net/eth7/mtu", "1500");
@@ -123,7 +123,7 @@ TEST_CASE("doctor: limits of locked memory") {
   const Check none = check_locked_memory(65536, false);
   REQUIRE(none.verdict == Verdict::kFail);
   REQUIRE(contains(none.found, "room for 0 links"));
-  REQUIRE(contains(none.remedy, "ulimit -l unlimited"));
+  REQUIRE(contains(none.fix, "ulimit -l unlimited"));
   REQUIRE(check_locked_memory(8 << 20, false).verdict == Verdict::kWarn);
   REQUIRE(check_locked_memory(std::uint64_t{1} << 40, false).verdict == Verdict::kOk);
 }
@@ -131,7 +131,7 @@ TEST_CASE("doctor: limits of locked memory") {
 TEST_CASE("doctor: what cannot be registered says so") {
   REQUIRE(contains(check_dmabuf("no such device").found, "not supported"));
   const Check cache = check_registration_cache();
-  REQUIRE((cache.verdict == Verdict::kOk) == cache.remedy.empty());
+  REQUIRE((cache.verdict == Verdict::kOk) == cache.fix.empty());
 }
 
 }  // namespace tutti::internal::test

@@ -108,7 +108,7 @@ grep -q 'unknown option --bind-to; is --bind meant?' "$err" || wrong "--bind-to:
 expect 2 -n 2 -x A=1 true
 grep -q 'tutti run: -x: ranks get the environment' "$err" || wrong "-x: $(<"$err")"
 expect 2 -n 2 --host a,b true
-grep -q 'on this machine alone; for several take mpirun' "$err" || wrong "--host: $(<"$err")"
+grep -q 'on this machine only; for several machines take mpirun' "$err" || wrong "--host: $(<"$err")"
 expect 2 -n 2 --bind socket true
 expect 2 -n 2 --label --no-label true
 expect 2 -n 2 --grace -1 true

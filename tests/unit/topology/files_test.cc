@@ -224,13 +224,13 @@ TEST_CASE("files that are wrong are refused with line and attribute") {
   CHECK(error_of("<topology version=\"2.0\"/>").find("hwloc's XML") != std::string::npos);
   CHECK(error_of("<system version=\"1\"/>").find("there is nothing in it") != std::string::npos);
   CHECK(error_of("<system version=\"1\">\n<cpu numaid=\"0\">\n<pci class=\"what\"/></cpu></system>")
-            .find("file.xml:3: pci.class: \"what\" is no number") == 0);
+            .find("file.xml:3: pci.class: \"what\" is not a number") == 0);
   CHECK(
       error_of("<system><cpu numaid=\"0\"/>\n<cpu numaid=\"0\"/></system>").find("file.xml:2: cpu: there is another") ==
       0);
   CHECK(error_of("<system><cpu>\n<nic><net name=\"\xe5\xe5\"/></nic></cpu></system>").find("is not UTF-8") !=
         std::string::npos);
-  CHECK(error_of("<system><cpu affinity=\"xyz\"/></system>").find("no hexadecimal mask") != std::string::npos);
+  CHECK(error_of("<system><cpu affinity=\"xyz\"/></system>").find("not a hexadecimal mask") != std::string::npos);
   CHECK(error_of("<system><cpu><pci class=\"0x030000\"><gpu rank=\"99999999\"/></pci></cpu></system>")
             .find("gpu.rank: \"99999999\" is not a number") != std::string::npos);
   CHECK(error_of("<system><cpu><pci class=\"0x030000\" link_speed=\"fast\"/></cpu></system>").find("not a rate") !=

@@ -183,7 +183,7 @@ void find_on_device(const Search& search, ibv_device* device, std::vector<Findin
   if (device->transport_type == IBV_TRANSPORT_IWARP) {
     found.port.fabric = Fabric::kIwarp;
   } else if (device->transport_type != IBV_TRANSPORT_IB) {
-    found.trouble = "its transport is none of InfiniBand, RoCE and iWARP, and has no reliable connections";
+    found.trouble = "its transport is not InfiniBand, RoCE or iWARP, and has no reliable connections";
     findings->push_back(std::move(found));
     return;
   }

@@ -153,7 +153,7 @@ std::string access_trouble(const Roots& roots, const std::string& device) {
         path);
   }
   return fmt::format(
-      "{} cannot be opened ({}): give this user access to it (mode 0666 is usual), or run as a user who has it", path,
+      "{} cannot be opened ({}): give this user access to it (mode 0666 is usual), or run as a user with access", path,
       std::strerror(errno));
 }
 
