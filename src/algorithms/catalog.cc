@@ -115,13 +115,12 @@ std::vector<const AlgorithmEntry*> candidates(Collective collective, const World
 }
 
 std::string AlgorithmEntry::needs() const {
-  if (write != nullptr) return "what its file says (least_ranks, most_ranks, when)";
+  if (write != nullptr) return "what its file demands (least_ranks, most_ranks, when)";
   if (parameter.of == Parameter::Of::kPorts) {
     return fmt::format("several hosts, one of which has {} ranks", std::max(2, parameter.value));
   }
   const bool equal = collective == Collective::kReduceScatter || collective == Collective::kAllGather;
-  return fmt::format("groups (hosts, packages, NUMA nodes) of several ranks{}{}",
-                     equal ? ", with equally many each" : "",
+  return fmt::format("groups (hosts, packages, NUMA nodes) of several ranks{}{}", equal ? ", of equal sizes" : "",
                      parameter.is_named() && parameter.value > 1 ? fmt::format(", in {} levels", parameter.value) : "");
 }
 
@@ -171,7 +170,7 @@ Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const Worl
   }
   const std::string what = fmt::format("{} {}", name_of(entry.collective), entry.name);
   if (!entry.supports(world))
-    return Status::invalid_argument(fmt::format("{} does not serve these ranks: it needs {}", what, entry.needs()));
+    return Status::invalid_argument(fmt::format("{} does not support these ranks: it needs {}", what, entry.needs()));
   if (entry.write != nullptr) return entry.write(world, rank, root_rank, entry.parameter.value);
   Builder builder(entry.shape(world, root_rank), rank);
   entry.generate(builder, world, entry.parameter.value);

@@ -38,7 +38,7 @@ class ExpressionParser {
     if (text_.size() > kMostLetters) return Status::invalid_argument("it is too long");
     parse(0, 0);
     skip();
-    if (why_.empty() && at_ < text_.size()) why_ = fmt::format("\"{}\" is not expected", text_.substr(at_, 12));
+    if (why_.empty() && at_ < text_.size()) why_ = fmt::format("unexpected \"{}\"", text_.substr(at_, 12));
     if (!why_.empty()) return Status::invalid_argument(why_);
     return std::move(made_);
   }
@@ -117,11 +117,12 @@ class ExpressionParser {
       ++at_;
     const std::string word = text_.substr(from, at_ - from);
     if (word.empty())
-      return fail(at_ < text_.size() ? fmt::format("\"{}\" is not expected", text_.substr(at_, 12)) : "it ends early");
+      return fail(at_ < text_.size() ? fmt::format("unexpected \"{}\"", text_.substr(at_, 12))
+                                     : "the expression is incomplete");
     if (std::isdigit(static_cast<unsigned char>(word.front())) != 0) return number(word);
     if (take("(")) return function(word, depth);
     const auto known = std::find(names_.begin(), names_.end(), word);
-    if (known == names_.end()) return fail(fmt::format("there is no \"{}\" here", word));
+    if (known == names_.end()) return fail(fmt::format("\"{}\" is not defined here", word));
     // Of two with one name the inner one.
     add(Op::kName, static_cast<std::int64_t>(names_.rend() - std::find(names_.rbegin(), names_.rend(), word)) - 1);
   }

@@ -139,7 +139,8 @@ Status prove_samples(const AlgorithmEntry& entry) {
   const std::vector<World> samples = sample_worlds(entry);
   // For some hosts alone, perhaps, of all the divisions that there are: its first use proves it.
   if (samples.empty() && !program_of(entry)->uses_hosts())
-    return Status::invalid_argument(fmt::format("{} serves no number of ranks up to {}", entry.name, kMostSampleRanks));
+    return Status::invalid_argument(
+        fmt::format("{} supports no number of ranks up to {}", entry.name, kMostSampleRanks));
   const Deadline deadline = Deadline::after_ms(kMostProofMs);
   for (const World& world : samples) {
     const auto interrupt = [&] {
@@ -168,7 +169,7 @@ Status load_schedules(const std::string& files) {
     const AlgorithmEntry* const entry = keep(std::move(*program));
     const auto taken = [&] {
       return Status::invalid_usage(fmt::format(
-          "{}: name: \"{}\" is another algorithm's, of the library or of a file that was read before", file, name));
+          "{}: name: \"{}\" is already the name of an algorithm of the library or of an earlier file", file, name));
     };
     if (entry == nullptr) return taken();
     if (Status s = prove_samples(*entry); !s.is_ok()) return s.with_code(Code::kInvalidUsage).with_context(file);

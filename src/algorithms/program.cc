@@ -73,9 +73,9 @@ class ProgramReader {
   Status read_schedules(const JsonValue& root) {
     const std::vector<JsonValue>& list = reading_.list(root, "schedules");
     if (has_root(program_.collective_))
-      reading_.fail(root, "steps serve one root alone: a program (\"do\") serves all");
+      reading_.fail(root, "steps support only one root. Write a program (\"do\"), which supports every root");
     if (list.empty() || list.size() > kMostRanksOfSteps) {
-      reading_.fail(root, fmt::format("schedules: there are not from 1 to {}", kMostRanksOfSteps));
+      reading_.fail(root, fmt::format("schedules: must list 1 to {} ranks", kMostRanksOfSteps));
     }
     if (!reading_.status().is_ok()) return reading_.status();
     schedule::Shape shape;

@@ -20,13 +20,13 @@ Status check_types(const Call& call) {
     return Status::invalid_argument("operator is not a tuttiRedOp_t");
   }
   if (call.op == ReduceOp::kPreMulSum && call.type != call.custom->type) {
-    return Status::invalid_argument(fmt::format("the operator was made for datatype {}, the call has {}",
+    return Status::invalid_argument(fmt::format("the operator was created for datatype {}, but the call uses {}",
                                                 name_of(call.custom->type), name_of(call.type)));
   }
   if (combines(call.collective) && !supports(call.type, call.op)) {
-    return Status::invalid_argument(fmt::format("operator {} is not defined for datatype {}{}", name_of(call.op),
-                                                name_of(call.type, call.opaque),
-                                                call.type == DataType::kOpaque ? ": tuttiRedOpCreate makes one" : ""));
+    return Status::invalid_argument(
+        fmt::format("operator {} is not defined for datatype {}{}", name_of(call.op), name_of(call.type, call.opaque),
+                    call.type == DataType::kOpaque ? ". Create an operator with tuttiRedOpCreate" : ""));
   }
   if (call.op == ReduceOp::kAvg && combines_prefixes(call.collective)) {
     return Status::invalid_argument(

@@ -81,10 +81,10 @@ void CommTable::free(CommSlot* slot) {
 }
 
 Status CommTable::refusal(std::uint64_t handle) {
-  if (handle == 0) return Status::invalid_argument("comm is NULL: no communicator was made");
+  if (handle == 0) return Status::invalid_argument("comm is NULL: no communicator was created");
   const CommSlot* const slot = find(handle);
   if (slot == nullptr || slot->handle != handle || slot->state == State::kFree || slot->state == State::kReserved) {
-    return Status::invalid_argument("comm is not a communicator: it was never made, or it is destroyed or aborted");
+    return Status::invalid_argument("comm is not a communicator: it was never created, or was destroyed or aborted");
   }
   if (slot->state == State::kInherited) return inherited("the communicator", slot->maker);
   return Status::invalid_argument("another thread is destroying or aborting this communicator");

@@ -24,7 +24,7 @@ namespace {
 
 Status check_rank(tuttiComm_t* comm, int nranks, int rank) {
   if (comm == nullptr) return Status::invalid_argument("comm is NULL");
-  if (nranks < 1) return Status::invalid_argument(fmt::format("nranks is {}, and must be at least 1", nranks));
+  if (nranks < 1) return Status::invalid_argument(fmt::format("nranks is {}; it must be at least 1", nranks));
   if (rank < 0 || rank >= nranks) {
     return Status::invalid_argument(
         fmt::format("rank {} of {}: ranks are numbered from 0 to nranks - 1", rank, nranks));
@@ -79,7 +79,7 @@ Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
 }
 
 Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiConfig_t* config) {
-  if (ndev < 1) return Status::invalid_argument(fmt::format("ndev is {}, and must be at least 1", ndev));
+  if (ndev < 1) return Status::invalid_argument(fmt::format("ndev is {}; it must be at least 1", ndev));
   if (comms == nullptr) return Status::invalid_argument("comms is NULL");
   const std::span<const int> devices(devlist, devlist != nullptr ? static_cast<std::size_t>(ndev) : 0);
   if (std::any_of(devices.begin(), devices.end(), [](int d) { return d < memory::kHost; })) {
@@ -87,7 +87,7 @@ Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiCon
   }
   const auto on_host = std::count(devices.begin(), devices.end(), memory::kHost);
   if (on_host != 0 && on_host != static_cast<std::ptrdiff_t>(devices.size())) {
-    return Status::invalid_argument("devlist has CUDA devices and host memory (-1)");
+    return Status::invalid_argument("devlist mixes CUDA devices and host memory (-1). Use one kind for all ranks");
   }
   auto settings = settings_from(config);
   if (!settings.is_ok()) return settings.status();
@@ -140,8 +140,8 @@ tuttiResult_t report_refusal(const Status& status, Communicator* comm) noexcept 
 tuttiResult_t refuse_in_operator(const char* name) noexcept {
   return report(guarded([&] {
     return Status::invalid_usage(
-        fmt::format("{}: this thread runs the function of an operator, which must not call tutti. Make the call when "
-                    "the operation has returned",
+        fmt::format("{}: this thread runs a user-defined operator function, which must not call tutti. Make the call "
+                    "after the operation has returned",
                     name));
   }));
 }
@@ -276,7 +276,9 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
 tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags) {
   return look(comm, [&](Communicator* c) {
     if (flags != TUTTI_REVOKE_DEFAULT) {
-      return report(Status::invalid_argument(fmt::format("tuttiCommRevoke: flags is {}, and must be 0", flags)), c);
+      return report(
+          Status::invalid_argument(fmt::format("tuttiCommRevoke: flags is {}. Pass TUTTI_REVOKE_DEFAULT (0)", flags)),
+          c);
     }
     c->failures().revoke();
     return tuttiSuccess;
@@ -345,9 +347,10 @@ tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, s
     if (!lines.is_ok()) return report(lines.status(), c);
     const std::string all = tutti::internal::lines_within(*lines, size);
     if (all.size() + 1 > size) {
-      return report(Status::invalid_argument(fmt::format("tuttiCommExplain: the text takes {} bytes, and there are {}",
-                                                         all.size() + 1, size)),
-                    c);
+      return report(
+          Status::invalid_argument(fmt::format(
+              "tuttiCommExplain: the text needs {} bytes, but size is {}. Pass a larger buffer", all.size() + 1, size)),
+          c);
     }
     std::memcpy(text, all.c_str(), all.size() + 1);
     return tuttiSuccess;

@@ -42,17 +42,17 @@ Status check_form(const tuttiConfig_t* config) {
   // The size first: of a struct that is too short nothing else is there.
   if (config->size < kLeastBytes || config->size > kMostBytes || config->magic != kMagic ||
       config->version < kFirstVersion) {
-    return Status::invalid_argument("config was not made from TUTTI_CONFIG_INITIALIZER");
+    return Status::invalid_argument("config is not initialised. Start it from TUTTI_CONFIG_INITIALIZER");
   }
-  const std::string versions = fmt::format("config was compiled with tutti {}, and the library that is loaded is {}",
+  const std::string versions = fmt::format("config was compiled with tutti {}, but the loaded library is {}",
                                            version_text(config->version), version_text(TUTTI_VERSION_CODE));
   if (config->version / 10000 > TUTTI_MAJOR) {
-    return Status::invalid_argument(versions + ": load a library of the same major version");
+    return Status::invalid_argument(versions + ". Load a library of the same major version");
   }
   if (!tail_is_unset(config)) {
     return Status::invalid_argument(versions +
-                                    ", which does not know a field that config sets: leave it unset, or load a library "
-                                    "at least as new");
+                                    ", which does not know a field that config sets. Leave the field unset, or load a "
+                                    "library that is at least as new");
   }
   return {};
 }

@@ -131,7 +131,7 @@ Status check(std::span<const CommunicatorCalls> parts) {
 }
 
 Status not_started(Status status) {
-  return std::move(status).with_context("nothing of the group was started");
+  return std::move(status).with_context("no call of the group was started");
 }
 
 Status run_alone(const CommunicatorCalls& part) {
@@ -296,7 +296,7 @@ Status check_no_group(std::uint64_t comm) {
   const std::size_t calls = runs ? group->calls_of(comm) : 0;
   if (calls == 0) return {};
   return Status::invalid_usage(
-      fmt::format("{} of this communicator in a group of this thread that was not ended: tuttiGroupEnd is missing",
+      fmt::format("{} of this communicator in an open group of this thread. Call tuttiGroupEnd first",
                   calls == 1 ? "there is a call" : fmt::format("there are {} calls", calls)));
 }
 

@@ -97,7 +97,7 @@ class HandleTable final : public ForkAware {
     const Entry* const entry = at(handle);
     if (entry != nullptr) return inherited(fmt::format("the {}", name_), entry->maker);
     if (handle == 0) return Status::invalid_argument(fmt::format("{} is NULL", name_));
-    return Status::invalid_argument(fmt::format("{} is not a handle of a{}{}: it was never made, or it is destroyed",
+    return Status::invalid_argument(fmt::format("{} is not a handle of a{}{}: it was never created, or was destroyed",
                                                 name_, name_[0] == 'e' ? "n " : " ", name_));
   }
 

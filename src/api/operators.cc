@@ -34,7 +34,8 @@ Status check_sum(const void* scalar, tuttiDataType_t datatype, tuttiScalarReside
     return Status::invalid_argument(fmt::format("a pre-multiplied sum is not defined for datatype {}", name_of(type)));
   }
   if (residence != tuttiScalarDevice && residence != tuttiScalarHostImmediate) {
-    return Status::invalid_argument("residence is not a tuttiScalarResidence_t");
+    return Status::invalid_argument(
+        fmt::format("residence is {}, which is not a tuttiScalarResidence_t", static_cast<int>(residence)));
   }
   return scalar != nullptr ? Status() : Status::invalid_argument("scalar is NULL");
 }
@@ -106,7 +107,7 @@ tuttiResult_t tuttiTypeCreate(tuttiDataType_t* datatype, size_t element_bytes, t
     if (datatype == nullptr) return refused(Status::invalid_argument("datatype is NULL"));
     if (element_bytes == 0 || element_bytes > kMostElementBytes) {
       return refused(Status::invalid_argument(
-          fmt::format("an element has 1 to {} bytes, and not {}", kMostElementBytes, element_bytes)));
+          fmt::format("element_bytes must be from 1 to {}, and is {}", kMostElementBytes, element_bytes)));
     }
     auto handle = c->datatypes().add(std::make_shared<const std::uint32_t>(static_cast<std::uint32_t>(element_bytes)));
     if (!handle.is_ok()) return refused(handle.status());

@@ -18,10 +18,11 @@ SplitWish wish_of(const Communicator& comm, int color, int key, const tuttiComm_
                   std::optional<Settings>* settings) {
   SplitWish wish{color, key, nullptr, {}};
   wish.refused = guarded([&] {
-    if (current_group() != nullptr) return Status::invalid_usage("a group of this thread is not ended");
+    if (current_group() != nullptr)
+      return Status::invalid_usage("this thread has an open group. Call tuttiGroupEnd first");
     if (newcomm == nullptr) return Status::invalid_argument("newcomm is NULL");
     if (color < 0 && color != TUTTI_SPLIT_NOCOLOR) {
-      return Status::invalid_argument(fmt::format("color is {}: neither 0 or more nor TUTTI_SPLIT_NOCOLOR", color));
+      return Status::invalid_argument(fmt::format("color is {}. Pass 0 or more, or TUTTI_SPLIT_NOCOLOR", color));
     }
     if (config == nullptr) return Status();
     auto changed = changed_settings(comm.settings(), config);
@@ -60,7 +61,7 @@ Status split(Communicator& comm, int color, int key, tuttiComm_t* newcomm, const
 Status check_members(const Communicator& comm, std::uint64_t id, int nranks, const int* ranks,
                      const tuttiComm_t* newcomm) {
   if (newcomm == nullptr) return Status::invalid_argument("newcomm is NULL");
-  if (id == 0) return Status::invalid_argument("id is 0: draw it by tuttiCommGetGroupId");
+  if (id == 0) return Status::invalid_argument("id is 0. Get an id from tuttiCommGetGroupId");
   if (ranks == nullptr || nranks < 1 || nranks > comm.ranks()) {
     return Status::invalid_argument(fmt::format("a list of {} ranks, of a communicator of {}: pass 1 to {}",
                                                 ranks == nullptr ? 0 : nranks, comm.ranks(), comm.ranks()));
@@ -69,15 +70,15 @@ Status check_members(const Communicator& comm, std::uint64_t id, int nranks, con
   for (int i = 0; i < nranks; ++i) {
     if (ranks[i] < 0 || ranks[i] >= comm.ranks()) {
       return Status::invalid_argument(
-          fmt::format("ranks[{}] is {}, of a communicator of {} ranks", i, ranks[i], comm.ranks()));
+          fmt::format("ranks[{}] is {}, which is not a rank of {}", i, ranks[i], comm.ranks()));
     }
     if (listed[static_cast<std::size_t>(ranks[i])]) {
-      return Status::invalid_argument(fmt::format("rank {} is listed twice", ranks[i]));
+      return Status::invalid_argument(fmt::format("ranks lists rank {} twice", ranks[i]));
     }
     listed[static_cast<std::size_t>(ranks[i])] = true;
   }
   if (listed[static_cast<std::size_t>(comm.rank())]) return {};
-  return Status::invalid_argument(fmt::format("rank {} calls it, and is not listed", comm.rank()));
+  return Status::invalid_argument(fmt::format("ranks does not list the calling rank {}", comm.rank()));
 }
 
 Status create_group(const Communicator& comm, GroupWish wish, tuttiComm_t* newcomm, const tuttiConfig_t* config) {
@@ -85,7 +86,8 @@ Status create_group(const Communicator& comm, GroupWish wish, tuttiComm_t* newco
   std::uint64_t handle = 0;
   CommTable& table = CommTable::instance();
   wish.refused = guarded([&] {
-    if (current_group() != nullptr) return Status::invalid_usage("a group of this thread is not ended");
+    if (current_group() != nullptr)
+      return Status::invalid_usage("this thread has an open group. Call tuttiGroupEnd first");
     auto reserved = table.reserve();
     if (!reserved.is_ok()) return reserved.status();
     handle = *reserved;

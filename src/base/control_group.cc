@@ -99,7 +99,7 @@ std::string memory_advice(int error_number) {
   if (const auto most = number_in("/proc/sys/vm/max_map_count")) {
     text += fmt::format("; vm.max_map_count is {}, of which {} are used", *most, mapped);
   }
-  return fmt::format(" (limits of memory: {}. Raise the one that is reached: ulimit, --memory of a container, sysctl)",
+  return fmt::format(" (memory limits: {}. Raise the limit that was reached: ulimit, --memory of a container, sysctl)",
                      text);
 }
 
@@ -117,7 +117,7 @@ std::string thread_advice(int error_number) {
   }
   const auto of_machine = number_in("/proc/sys/kernel/threads-max");
   return fmt::format(
-      " (limits of threads: {}; ulimit -u is {}; kernel.threads-max is {}{}. Raise the one that is reached: TasksMax= "
+      " (thread limits: {}; ulimit -u is {}; kernel.threads-max is {}{}. Raise the limit that was reached: TasksMax= "
       "of a systemd unit or --pids-limit of a container, ulimit{}, sysctl)",
       in_group, of_user, of_machine ? std::to_string(*of_machine) : "?",
       addresses.empty() ? "" : fmt::format("; for its stack: {}", addresses), addresses.empty() ? " -u" : "");

@@ -84,7 +84,7 @@ class Maker : public nlohmann::json_sax<nlohmann::json> {
   bool start_object(std::size_t) override { return open(Kind::kObject); }
   bool start_array(std::size_t) override { return open(Kind::kList); }
   bool key(string_t& name) override {
-    if (open_.back()->find(name) != nullptr) return refuse(fmt::format("\"{}\" is there twice", name));
+    if (open_.back()->find(name) != nullptr) return refuse(fmt::format("\"{}\" appears twice", name));
     if (open_.back()->names.size() >= kMostMembers) return refuse(fmt::format("more than {} names", kMostMembers));
     open_.back()->names.push_back(std::move(name));
     return true;
@@ -165,7 +165,7 @@ Status check_head(const JsonFile& file, std::string_view format, int version) {
   }
   const std::int64_t found = reading.integer(root, "version", 0, INT32_MAX, 0);
   if (reading.status().is_ok() && found != version) {
-    reading.fail(*root.find("version"), fmt::format("is {}, and this is for version {}", found, version));
+    reading.fail(*root.find("version"), fmt::format("is {}, but this library reads version {}", found, version));
   }
   return reading.status();
 }
@@ -208,10 +208,10 @@ Result<std::string> read_text_file(const std::string& path, std::size_t most_byt
   while (stream.read(piece.data(), static_cast<std::streamsize>(piece.size())) || stream.gcount() > 0) {
     text.append(piece.data(), static_cast<std::size_t>(stream.gcount()));
     if (text.size() > most_bytes) {
-      return Status::invalid_argument(fmt::format("{}: is longer than {} MiB", path, most_bytes >> 20));
+      return Status::invalid_argument(fmt::format("{}: the file is longer than {} MiB", path, most_bytes >> 20));
     }
   }
-  if (stream.bad()) return Status::invalid_argument(path + ": cannot be read");
+  if (stream.bad()) return Status::invalid_argument(path + ": cannot read the file");
   return text;
 }
 
@@ -282,7 +282,7 @@ void JsonReading::require(const JsonValue& object, std::initializer_list<const c
 void JsonReading::allow(const JsonValue& object, std::initializer_list<const char*> names) {
   for (std::size_t i = 0; i < object.names.size(); ++i) {
     const bool known = std::any_of(names.begin(), names.end(), [&](const char* one) { return object.names[i] == one; });
-    if (!known) fail(object.items[i], "is not known here");
+    if (!known) fail(object.items[i], "is an unknown field");
   }
 }
 

@@ -42,7 +42,7 @@ Status DeviceBackend::find_capture(std::span<void* const> streams, std::uint64_t
     if (id != 0) *capture = id;
   }
   if (*capture == 0 || streams.size() == 1) return {};
-  return Status::invalid_usage("a group that is captured in a graph must have all of its calls in one stream");
+  return Status::invalid_usage("a captured group has calls in several streams. Use one stream for all of its calls");
 }
 
 // What cannot be queued fails the communicator, as the peers have queued theirs, unless it is refused, or was to be
@@ -220,7 +220,7 @@ void DeviceBackend::stream_has_come(const std::shared_ptr<const DevicePlan>& pla
     if (!plan->begin()) {
       return owner_.fail(
           name_of(plan->batch()),
-          Status(Code::kInternalError, "a graph runs twice at the same time, and its operations have one memory"));
+          Status(Code::kInternalError, "a graph runs twice at the same time, but its operations share memory"));
     }
     return owner_.queue(std::make_unique<DeviceRun>(plan, timeout_ms_));
   });

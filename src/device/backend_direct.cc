@@ -34,8 +34,8 @@ Status DeviceBackend::check_direct_buffers(const Call& call) const {
     if (!has_any(holds, rank(), call.root)) return {};
     const Owner owner = open_->device().owner_of(buffer);
     if (owner == Owner::kUnknown || owner == Owner::kOtherDevice) {
-      return Status::invalid_argument(fmt::format("{} is no {} buffer's address that kernels on {} reach", buffer, name,
-                                                  memory::name_of_device(open_->device().ordinal())));
+      return Status::invalid_argument(fmt::format("the {} buffer {} is not in memory that kernels on {} can access",
+                                                  name, buffer, memory::name_of_device(open_->device().ordinal())));
     }
     if (!reduces(call.collective) || reinterpret_cast<std::uintptr_t>(buffer) % element_bytes_of(call) == 0) return {};
     return Status::invalid_argument(
@@ -183,22 +183,20 @@ void DeviceBackend::look_at_reports() {
   switch (report.outcome) {
     case DirectOutcome::kGoes: return;
     case DirectOutcome::kMismatch:
-      (void)owner_.fail("graph",
-                        Status::mismatch(fmt::format(
-                            "rank {} runs the {}th operation that it has captured, rank {} runs another one: graphs "
-                            "that have captured different calls, or that ranks replay in different orders",
-                            rank(), report.number + 1, report.peer)));
+      (void)owner_.fail("graph", Status::mismatch(fmt::format(
+                                     "rank {} runs its captured operation number {}, but rank {} runs a different one. "
+                                     "Capture the same calls on all ranks, and launch graphs in the same order",
+                                     rank(), report.number + 1, report.peer)));
       return;
     case DirectOutcome::kTimeout:
       (void)owner_.fail("graph", Status::timeout(fmt::format(
-                                     "rank {} has not come to the {}th operation that rank {} has captured for {} ms",
+                                     "rank {} has not reached captured operation number {} of rank {} for {} ms",
                                      report.peer, report.number + 1, rank(), timeout_ms_)));
       return;
     case DirectOutcome::kStopped:
-      (void)owner_.fail("graph",
-                        Status::mismatch(fmt::format("a rank has left, and rank {} runs the {}th operation that it "
-                                                     "has captured",
-                                                     rank(), report.number + 1)));
+      (void)owner_.fail("graph", Status::mismatch(fmt::format(
+                                     "a rank has left, but rank {} still runs its captured operation number {}", rank(),
+                                     report.number + 1)));
       return;
   }
 }

@@ -43,8 +43,8 @@ class BufferCheck {
   }
   [[nodiscard]] Status reached(const void* address, Buffer which) const {
     if (device_.owner_of(address) != memory::CudaDevice::Owner::kUnknown) return {};
-    return Status::invalid_argument(fmt::format("{} is no {} buffer's address that {} reaches", address,
-                                                which == Buffer::kInput ? "send" : "receive",
+    return Status::invalid_argument(fmt::format("the {} buffer {} is not in memory that {} can access",
+                                                which == Buffer::kInput ? "send" : "receive", address,
                                                 memory::name_of_device(device_.ordinal())));
   }
 

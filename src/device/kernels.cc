@@ -51,7 +51,7 @@ Result<const DirectKernels*> DirectKernels::open(const CudaDevice& device) {
   // Why there is none the driver tells by several errors: that of the device itself, too, which shows soon.
   if (const auto loaded = driver.module_load(&module, tutti_device_image); loaded != 0) {
     const std::string line =
-        fmt::format("{} runs no code of this library's, which works through the host: {}",
+        fmt::format("{} cannot run this library's kernels, so operations pass through the host: {}",
                     memory::name_of_device(device.ordinal()), driver.check(loaded, "loading it").message());
     // The library was meant to have some, and is built for other devices.
     if (loaded == memory::CudaDriver::kNoBinaryForDevice) {

@@ -43,9 +43,9 @@ Result<std::vector<PeerInfo>> Epoch::meet_across_namespaces(std::vector<PeerInfo
     const Status s = connector_->listen_on_path(self).with_context(
         "a socket for the ranks of this machine in other network namespaces");
     if (!s.is_ok() && !has_tcp) {
-      return Status(s.code(), s.message() +
-                                  ". Set TMPDIR to a folder that this rank can write to, or name tcp in "
-                                  "TUTTI_TRANSPORTS, too");
+      return Status(
+          s.code(),
+          s.message() + ". Set TMPDIR to a folder that this rank can write to, or add tcp to TUTTI_TRANSPORTS");
     }
     if (!s.is_ok())
       log::warn(fmt::format("rank {} reaches some ranks of its machine over TCP: {}", rank(), s.message()));

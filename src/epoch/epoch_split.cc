@@ -42,7 +42,7 @@ Result<ToldSettings> unpack_settings(const std::string& text) {
 Status Epoch::check_split(const Settings& settings) const {
   const auto fixed = [](const char* field) {
     return Status::invalid_argument(fmt::format(
-        "{} differs from that of the communicator that is split, whose sockets and devices the new one uses", field));
+        "{} must equal that of the parent communicator, whose sockets and devices the new one uses", field));
   };
   if (settings.interface != settings_.interface) return fixed("config.interface");
   if (settings.port_low != settings_.port_low || settings.port_high != settings_.port_high) {
@@ -56,7 +56,7 @@ Status Epoch::check_split(const Settings& settings) const {
   for (const auto& transport : *transports) {
     if (find(membership_.transports, transport->name()) == nullptr) {
       return Status::invalid_argument(
-          fmt::format("config.transports names {}, which is not a transport of the communicator that is split ({})",
+          fmt::format("config.transports names {}, which is not a transport of the parent communicator ({})",
                       transport->name(), settings_.transports));
     }
     auto network = transport->make_thread_network(1);
@@ -64,10 +64,10 @@ Status Epoch::check_split(const Settings& settings) const {
     any_network = any_network || *network != nullptr;
   }
   if (by_network && !any_network) {
-    return Status::invalid_argument(fmt::format(
-        "config.transports \"{}\" needs sockets, and the communicator that is split has none: its ranks are "
-        "threads that share memory",
-        settings.transports));
+    return Status::invalid_argument(
+        fmt::format("config.transports \"{}\" needs sockets, but the parent communicator has none: its ranks are "
+                    "threads that share memory",
+                    settings.transports));
   }
   return {};
 }

@@ -53,7 +53,8 @@ void log_job(const Membership& membership, std::int64_t joined_ms) {
   for (const std::string& variable : given_variables()) {
     given += fmt::format("{}{}", given.empty() ? "" : ", ", variable);
   }
-  log::info(given.empty() ? "the environment sets nothing of tutti's" : fmt::format("the environment sets {}", given));
+  log::info(given.empty() ? "the environment sets no variable of tutti"
+                          : fmt::format("the environment sets {}", given));
   log::info(fmt::format("the ranks have joined in {} ms", joined_ms));
 }
 

@@ -227,8 +227,8 @@ class MakingConnected final : public MakingLinks {
       names += transport->name();
     }
     return Status::remote(
-        fmt::format("rank {} is reached over {}, where no allowed transport serves (TUTTI_TRANSPORTS={})", channel.peer,
-                    channel.kind == ConnectionKind::kTcp ? "TCP" : "a Unix socket", names));
+        fmt::format("rank {} can be reached only over {}, which no allowed transport uses (TUTTI_TRANSPORTS={})",
+                    channel.peer, channel.kind == ConnectionKind::kTcp ? "TCP" : "a Unix socket", names));
   }
 
   const Origin origin_;

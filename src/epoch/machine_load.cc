@@ -42,7 +42,7 @@ double MachineRanks::ranks_per_cpu() const {
 
 std::string MachineRanks::lack_of_time() const {
   if (std::min(group_ranks, cpus.count()) * 1000 <= group_millicpus) return "";
-  return fmt::format(", a control group leaves {} of them the time of {:.2f} processors", group_ranks,
+  return fmt::format(", a control group limits {} of them to the time of {:.2f} processors", group_ranks,
                      group_millicpus / 1000.0);
 }
 

@@ -277,8 +277,8 @@ Status Membership::describe_machines(const std::vector<RankSettings>& told, cons
     return {};
   }
   if (from == nullptr && !told[0].topology.empty()) {
-    auto file = parse_json(told[0].topology, "what rank 0 tells of its TUTTI_TOPOLOGY", topology::kTopologyFormat,
-                           topology::kTopologyVersion);
+    auto file =
+        parse_json(told[0].topology, "rank 0's TUTTI_TOPOLOGY", topology::kTopologyFormat, topology::kTopologyVersion);
     if (!file.is_ok()) return file.status();
     auto read = topology::graph_of(*file);
     if (!read.is_ok()) return read.status();
@@ -291,8 +291,9 @@ Status Membership::describe_machines(const std::vector<RankSettings>& told, cons
       return {};
     }
     if (rank == 0) {
-      log::info(fmt::format("TUTTI_TOPOLOGY is not used: it describes machines with {} ranks, and there are {}",
-                            read.value().ranks.size(), peers.size()));
+      log::info(
+          fmt::format("TUTTI_TOPOLOGY is not used: it describes machines with {} ranks, but the communicator has {}",
+                      read.value().ranks.size(), peers.size()));
     }
   }
   std::vector<topology::Place> places;
@@ -332,7 +333,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
   if (from != nullptr) {
     m.tuning = from->parent.tuning;
   } else if (!first.tuning.empty()) {
-    auto tuning = selection::parse_tuning(first.tuning, "what rank 0 tells of its TUTTI_TUNING");
+    auto tuning = selection::parse_tuning(first.tuning, "rank 0's TUTTI_TUNING");
     if (!tuning.is_ok()) return tuning.status();
     m.tuning = std::make_shared<const selection::Tuning>(std::move(*tuning));
   }
@@ -354,7 +355,7 @@ Status Membership::check_shared_memory() const {
       if (instead == nullptr && (r == rank || other == rank)) {
         return Status(
             Code::kSystemError,
-            fmt::format("rank {} (host {}) cannot share memory: {}. Fix: {}; or name tcp in TUTTI_TRANSPORTS, too", r,
+            fmt::format("rank {} (host {}) cannot share memory: {}. Fix: {}; or add tcp to TUTTI_TRANSPORTS", r,
                         peers[static_cast<std::size_t>(r)].hostname, of(r), transport::shm::kSharedMemoryFix));
       }
       if (troubled.empty() || troubled.back() != r) troubled.push_back(r);
@@ -395,7 +396,8 @@ Status Membership::hear(std::vector<PeerInfo> book) {
     }
     if (told.empty()) continue;
     if (told.size() != peers.size()) {
-      return Status::remote(fmt::format("some ranks have told nothing of their {}", transport->name()));
+      return Status::remote(
+          fmt::format("protocol error: some ranks sent no description of their {}", transport->name()));
     }
     if (Status s = transport->hear(told, *this); !s.is_ok()) return s;
   }

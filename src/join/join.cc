@@ -27,10 +27,10 @@ constexpr std::int64_t kLingerMs = 800;
 
 Status check_rank(int rank, int ranks) {
   if (ranks < 1 || ranks > kMaxRanks) {
-    return Status::invalid_argument(fmt::format("the number of ranks is {}, not in 1..1048576", ranks));
+    return Status::invalid_argument(fmt::format("the number of ranks is {}; it must be from 1 to 1048576", ranks));
   }
   if (rank < 0 || rank >= ranks) {
-    return Status::invalid_argument(fmt::format("rank {} is outside of 0..{}", rank, ranks - 1));
+    return Status::invalid_argument(fmt::format("rank is {}; it must be from 0 to {}", rank, ranks - 1));
   }
   return {};
 }
@@ -67,7 +67,7 @@ Result<Placement> await_placement(int root, const Member& member) {
         fmt::format("{} ended before all ranks had joined: {}", kRootService, answer.status().message()));
   }
   if (!answer.is_ok()) {
-    return answer.status().with_context("while waiting for the root service to have seen all ranks");
+    return answer.status().with_context("while waiting for the root service to register all ranks");
   }
   Result<Placement> placement = Placement::parse(*answer);
   if (placement.is_ok() && !placement->status.is_ok()) return placement->status;
@@ -159,8 +159,7 @@ Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const S
                                                   std::int64_t notice_ms) {
   Status why = Status::invalid_argument("no port is given for the job's root service");
   for (const std::uint16_t port : root.ports) {
-    Result<UniqueFd> listener =
-        net::listen_tcp(port, port, "the root's address: TUTTI_ROOT, or what the launcher sets");
+    Result<UniqueFd> listener = net::listen_tcp(port, port, "TUTTI_ROOT or the launcher's variables");
     if (!listener.is_ok()) {
       why = listener.status();
       continue;
@@ -174,7 +173,7 @@ Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const S
     }
     return self;
   }
-  return why.with_context("rank 0 opens the job's root service (is another process rank 0, too?)");
+  return why.with_context("rank 0 cannot open the job's root service (is another process also rank 0?)");
 }
 
 // Where the member finds the root, which rank 0 opens.

@@ -98,22 +98,22 @@ Status RootSearch::hopeless() const {
   if (!dial_->shortage().is_ok()) return dial_->shortage().with_context(fmt::format("connecting to {}", kRootService));
   if (kind_.alone && dial_->foreign_for(kForeignMs)) {
     return Status::invalid_usage(
-        fmt::format("{} has another secret: is TUTTI_SECRET the same on all ranks, and is this the right address or "
-                    "unique id? {}",
+        fmt::format("{} has a different secret. Set the same TUTTI_SECRET on all ranks, and check that the address or "
+                    "unique id is this job's: {}",
                     kRootService, dial_->trouble()));
   }
   if (kind_.alone && dial_->other_version_for(kForeignMs)) {
     return Status::invalid_usage(
-        fmt::format("{} is of another version of tutti; all ranks must load the same library (see LD_LIBRARY_PATH, "
-                    "and the images of containers), and is this the right address? {}",
+        fmt::format("{} has another version of tutti. Load the same library on all ranks (see LD_LIBRARY_PATH and "
+                    "container images), and check the address: {}",
                     kRootService, dial_->trouble()));
   }
   if (kind_.came_first && dial_->refused_for(kRefusedMs)) {
     if (runs_root_service(secret_)) {
-      return Status::remote(
-          fmt::format("this process cannot connect to the job's root service, which runs in it: {}. Let this host "
-                      "connect to itself (is the loopback interface up, and does a packet filter refuse this?)",
-                      dial_->trouble()));
+      return Status::remote(fmt::format(
+          "this process cannot connect to the job's root service, which runs in it: {}. Let this host connect to "
+          "itself: check that the loopback interface is up and that no packet filter refuses this",
+          dial_->trouble()));
     }
     if (!dial_->any_refused()) return Status::remote(fmt::format("{} cannot be reached: {}", kRootService, trouble()));
     return Status::remote(

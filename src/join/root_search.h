@@ -18,7 +18,7 @@ namespace tutti::internal {
 
 // In messages.
 inline constexpr const char* kRootService =
-    "the root service (in the process of rank 0, or of the maker of the unique id)";
+    "the root service (in the process of rank 0, or of the caller of tuttiGetUniqueId)";
 
 // Where the root may be: at addresses, or at any of several ports of a host. The host's name is looked up until the
 // root is found: names of hosts that have just started appear late, and change.

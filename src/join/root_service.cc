@@ -37,9 +37,8 @@ constexpr std::size_t kNonceBytes = 16;
 // What is wrong with a rank whose library is another one than that of this process.
 std::string other_version(const Registration& rank) {
   return fmt::format(
-      "{} has loaded {}, and the process of the job's root service (rank 0, or the maker of the unique id; host {}, "
-      "pid "
-      "{}) {}: all ranks must load the same library (see LD_LIBRARY_PATH, and the images of containers)",
+      "{} has loaded {}, but the process of the job's root service (rank 0, or the caller of tuttiGetUniqueId; host "
+      "{}, pid {}) has loaded {}. Load the same library on all ranks (see LD_LIBRARY_PATH and container images)",
       rank.who(), rank.library(), host_name(), os::kernel().getpid(), Registration().library());
 }
 
@@ -264,7 +263,7 @@ void RootService::hear(Client* client, const std::string& report) {
 void RootService::lost(const Client& client) {
   if (client.done || !failure_.is_ok()) return;
   if (!client.registered) {
-    return fail(Status::remote(list_ranks({client.rank}) + " left or died before it had said where it runs"));
+    return fail(Status::remote(list_ranks({client.rank}) + " left or died before it had registered"));
   }
   fail(Status::remote(registrations_[client.rank].who() + " left or died while " +
                       (placed_ ? "the ranks were being connected" : "the other ranks were joining")));
@@ -283,8 +282,8 @@ void RootService::enroll(Client* client, Registration registration) {
   }
   if (known != registrations_.end()) {
     return fail(Status::invalid_usage(fmt::format(
-        "two processes joined as the same rank: {} and {}. Pass a different rank to each tuttiCommInitRank; where the "
-        "environment says the rank, check TUTTI_RANK or what the launcher sets",
+        "two processes joined as the same rank: {} and {}. Pass a different rank to each tuttiCommInitRank; if the "
+        "rank comes from the environment, check TUTTI_RANK or the launcher's variables",
         known->second.who(), registration.who())));
   }
   if (ranks_ == 0) {
@@ -314,11 +313,11 @@ void RootService::enroll(Client* client, Registration registration) {
     const Registration& other = registrations_.begin()->second;
     const Registration& first = other.ranks == ranks_ ? other : registrations_.rbegin()->second;
     return fail(Status::invalid_usage(
-        fmt::format("{} joined a job of {} ranks, but {} one of {}: the number of ranks must be the same on all", who,
-                    ranks, first.ranks == ranks_ ? first.who() : "another", ranks_)));
+        fmt::format("{} joined a job of {} ranks, but {} joined one of {}. Pass the same number of ranks everywhere",
+                    who, ranks, first.ranks == ranks_ ? first.who() : "another", ranks_)));
   }
   if (client->rank < 0 || client->rank >= ranks_) {
-    return fail(Status::invalid_usage(fmt::format("{} is outside of the job's {} ranks", who, ranks_)));
+    return fail(Status::invalid_usage(fmt::format("{} is not one of the job's {} ranks", who, ranks_)));
   }
   if (static_cast<int>(registrations_.size()) == ranks_) place_everyone();
 }

@@ -64,9 +64,8 @@ Status RootLine::process(const net::PollSet& set) {
   socket_.reset();
   // A maker of the id that is no rank has done its part.
   if (root_who_.empty()) return {};
-  return Status::remote(root_who_ +
-                        ", whose process runs the job's root, left or died while the ranks were being "
-                        "connected");
+  return Status::remote(
+      root_who_ + ", whose process runs the job's root service, left or died while the ranks were being connected");
 }
 
 void RootLine::report(const Status& status) {
@@ -334,8 +333,8 @@ std::string TreeBuilder::waited_for() const {
   std::string addresses;
   for (const std::string& address : listening_) addresses += (addresses.empty() ? "" : ", ") + address;
   return text + fmt::format(
-                    "no connection from {}, to which this rank has given the addresses {} (can one of them be "
-                    "reached from there? TUTTI_INTERFACE chooses others)",
+                    "no connection from {}, which has the addresses {} of this rank. Check that it can reach one of "
+                    "them, or choose others with TUTTI_INTERFACE",
                     list_ranks(missing), addresses);
 }
 

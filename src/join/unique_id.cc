@@ -101,7 +101,7 @@ UniqueIdBytes encode_unique_id(const RootContact& contact) {
 
 Result<RootContact> decode_unique_id(const UniqueIdBytes& id) {
   if (!std::equal(kMagic.begin(), kMagic.end(), id.begin())) {
-    return Status::invalid_argument("this is not a unique id of tutti: copy all its 128 bytes from tuttiGetUniqueId");
+    return Status::invalid_argument("this is not a unique id of tutti. Copy all 128 bytes from tuttiGetUniqueId");
   }
   if (id[4] != kVersion) {
     return Status::invalid_argument(
@@ -113,7 +113,7 @@ Result<RootContact> decode_unique_id(const UniqueIdBytes& id) {
   std::copy_n(id.begin() + kHeadBytes, contact.secret.size(), contact.secret.begin());
   const bool sound = count >= 1 && port != 0 && unpack(id, count, port, &contact.addresses);
   if (!sound)
-    return Status::invalid_argument("the unique id is damaged: copy all its 128 bytes by memcpy; it is not a string");
+    return Status::invalid_argument("the unique id is damaged. Copy all 128 bytes with memcpy: it is not a string");
   return contact;
 }
 

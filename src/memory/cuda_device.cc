@@ -58,7 +58,8 @@ Result<const CudaDevice*> CudaDevice::open(int ordinal) {
     return s;
   }
   if (serve == 0) {
-    return Status(Code::kUnhandledCudaError, name_of_device(ordinal) + " has other addresses for the host's memory");
+    return Status(Code::kUnhandledCudaError,
+                  name_of_device(ordinal) + " does not use the same addresses for host memory as the host");
   }
   std::unique_ptr<CudaDevice> made(new CudaDevice(d, ordinal));
   made->device_ = device;

@@ -50,8 +50,8 @@ Result<UniqueFd> open_userfaultfd() {
   if (!fd.valid()) fd = UniqueFd(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
   if (!fd.valid()) {
     return Status::system(
-        "userfaultfd, which tells when registered memory is unmapped (allowed from Linux 5.11 on unless a container's "
-        "seccomp profile forbids it; before that by sysctl vm.unprivileged_userfaultfd=1)",
+        "userfaultfd, which reports when registered memory is unmapped (allowed from Linux 5.11 on unless a "
+        "container's seccomp profile forbids it; before that by sysctl vm.unprivileged_userfaultfd=1)",
         errno);
   }
   uffdio_api api{};
@@ -103,7 +103,7 @@ Result<std::unique_ptr<Watch>> Watch::open() {
   if (!fd.is_ok()) return fd.status();
   watch->reports_ = std::move(*fd);
   watch->pagemap_ = UniqueFd(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  if (!watch->pagemap_.valid()) return Status::system("/proc/self/pagemap, which tells what memory is shared", errno);
+  if (!watch->pagemap_.valid()) return Status::system("/proc/self/pagemap, which shows which memory is shared", errno);
   auto stop = EventFd::create();
   if (!stop.is_ok()) return stop.status();
   watch->stop_ = std::move(*stop);

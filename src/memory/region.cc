@@ -25,8 +25,8 @@ void note(const Status& refused) {
   static std::atomic<bool> noted{false};
   if (noted.exchange(true)) return;
   log::info(
-      fmt::format("tuttiMemAlloc gives memory that peers cannot map, as the system refuses such: {}. Messages from "
-                  "it are copied as those from other memory",
+      fmt::format("tuttiMemAlloc returns memory that peers cannot map, because the system refuses shared memory: {}. "
+                  "Messages from it are copied as from other memory",
                   refused.message()));
 }
 

@@ -150,7 +150,7 @@ RegistrationCache::Entries::iterator RegistrationCache::covering(Range range) {
 const RdmaKeys* RegistrationCache::add(Range range, std::uint64_t region, RegistrationUser* user) {
   if (user->has_negative_entry(range)) return nullptr;
   if (region == 0 && !user->drained_) {
-    user->trouble_ = watch_ == nullptr ? "no registered memory is kept, as nothing tells when it is unmapped"
+    user->trouble_ = watch_ == nullptr ? "registered memory is not kept, because its unmapping cannot be detected"
                                        : "memory is being unmapped at this moment";
     return nullptr;
   }
@@ -159,7 +159,7 @@ const RdmaKeys* RegistrationCache::add(Range range, std::uint64_t region, Regist
     Range grown = range;
     std::size_t credit = 0;
     if (!may_grow(range, region, user, &grown, &credit)) {
-      user->trouble_ = "it does not pay to register the buffer together with what overlaps it";
+      user->trouble_ = "registering the buffer together with overlapping buffers does not pay yet";
       return nullptr;
     }
     why = enter(grown, region, credit);
@@ -181,7 +181,7 @@ const RdmaKeys* RegistrationCache::add(Range range, std::uint64_t region, Regist
   }
   user->trouble_ = why.message();
   if (!std::exchange(logged_, true))
-    log::warn("RDMA copies through its slots where it cannot register memory: " + user->trouble_);
+    log::warn("RDMA copies through its slots, because it cannot register memory: " + user->trouble_);
   user->add_negative_entry(range);
   return nullptr;
 }
@@ -232,10 +232,10 @@ bool RegistrationCache::may_grow(Range range, std::uint64_t region, Registration
 // Watches, registers and keeps a range that contains no entry and is in none.
 Status RegistrationCache::enter(Range range, std::uint64_t region, std::size_t credit) {
   const auto unable = [](const char* what) { return Status(Code::kSystemError, what); };
-  if (!make_room(size_of(range))) return unable("it is more than may be registered at once");
+  if (!make_room(size_of(range))) return unable("the buffer is larger than all memory that may be registered");
   // First watched, so that no change is missed.
   if (region == 0 && !watch_->watch(range))
-    return unable("its changes are not all reported, as it is shared or a file");
+    return unable("the kernel does not report all its changes, because it is shared or a file");
   const auto at = entries_.emplace(range.begin, Registered{range.end, region, 0, credit, 0, 0, false, {}}).first;
   Registered& made = at->second;
   const auto attempt = [&] {
@@ -257,7 +257,7 @@ Status RegistrationCache::enter(Range range, std::uint64_t region, std::size_t c
   // Now its pages are there, so that it shows whether they are shared.
   if (region == 0 && !watch_->watch(range)) {
     retire(at);
-    return unable("it is shared, so that its changes are not all reported");
+    return unable("the kernel does not report all its changes, because it is shared");
   }
   return {};
 }

@@ -120,12 +120,12 @@ void Acceptor::warn_of_refusal(const Pending& pending, const Status& why) {
   const std::string refused = unwarned_ == 1 ? "a connection" : fmt::format("{} connections", unwarned_);
   const std::string whence = from.is_ok() ? from->text() : "an unknown address";
   if (pending.handshake.other_version()) {
-    log::warn(fmt::format("{} refused {}, the last from {}: {}; all ranks must load the same library", whose, refused,
+    log::warn(fmt::format("{} refused {}, the last from {}: {}. Load the same library on all ranks", whose, refused,
                           whence, why.message()));
   } else {
     log::warn(
-        fmt::format("{} refused {} whose secret differs, the last from {} (is TUTTI_SECRET the same on all ranks, "
-                    "and does every rank have this job's unique id or address?)",
+        fmt::format("{} refused {} with a different secret, the last from {}. Set the same TUTTI_SECRET on all ranks, "
+                    "and check that every rank has this job's unique id or address",
                     whose, refused, whence));
   }
   unwarned_ = 0;

@@ -115,7 +115,8 @@ void limit_addresses(std::vector<Address>* list, std::size_t most, const std::st
   const std::vector<Address> rest(list->begin() + static_cast<std::ptrdiff_t>(most), list->end());
   list->resize(most);
   log::warn(
-      fmt::format("{} has more than {} addresses. It does not tell the other ranks these: {}. Set TUTTI_INTERFACE",
+      fmt::format("{} has more than {} addresses and does not announce these to the other ranks: {}. Choose interfaces "
+                  "with TUTTI_INTERFACE",
                   whose, most, list_addresses(rest)));
 }
 
@@ -279,9 +280,9 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
       return Status::invalid_usage("this host has no interface with an IPv4 or IPv6 address");
     const std::string bare =
         wanted.empty() ? "" : fmt::format("; {}: down, or without an address beyond its link", list_names(wanted));
-    return Status::invalid_usage(
-        fmt::format("no interface with an address passes \"{}\" (TUTTI_INTERFACE or the configuration); there are {}{}",
-                    filter, list_names(names), bare));
+    return Status::invalid_usage(fmt::format(
+        "no interface with an address matches \"{}\" (TUTTI_INTERFACE or config.interface). Available: {}{}", filter,
+        list_names(names), bare));
   }
   return outside;
 }

@@ -240,12 +240,12 @@ Status Handshake::check_greeting(int socket) {
   const std::string_view got = std::string_view(buffer_).substr(0, done_bytes_);
   const std::size_t magic = std::min(got.size(), kMagic.size());
   if (got.substr(0, magic) != kMagic.substr(0, magic)) {
-    return Status::invalid_usage("something that is not tutti is at the other end");
+    return Status::invalid_usage("the other end is not tutti");
   }
   if (got.size() > magic && static_cast<std::uint8_t>(got[magic]) != kProtocolVersion) {
     other_version_ = true;
     if (role_ == Role::kAcceptor) greet(socket);
-    return Status::invalid_usage(fmt::format("another version of tutti is at the other end (handshake {}, here {})",
+    return Status::invalid_usage(fmt::format("the other end has another version of tutti (handshake {}, here {})",
                                              static_cast<unsigned char>(got[magic]), kProtocolVersion));
   }
   return {};

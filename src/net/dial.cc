@@ -136,8 +136,8 @@ std::string Dial::likely_cause() const {
     return "that host answers, but no process listens there: has the process started, on that host, and is the port "
            "right?";
   }
-  return "nothing arrives there: does a packet filter (firewall) keep this port shut, is it the right address, and is "
-         "that host up?";
+  return "no answer from there: check the address, that the host is up, and that no packet filter (firewall) blocks "
+         "the port";
 }
 
 void Dial::begin(Attempt* attempt) {

@@ -135,7 +135,7 @@ Result<UniqueFd> listen_tcp(int port_low, int port_high, const char* setting) {
       one ? "another process listens there; " : "all are in use, perhaps by ranks of this job; ";
   const std::string_view why = error == EADDRINUSE ? who : "";
   const bool choose = error == EADDRINUSE || error == EACCES;
-  const std::string remedy = choose ? fmt::format(" ({}choose other ports by {})", why, setting) : "";
+  const std::string remedy = choose ? fmt::format(" ({}choose other ports with {})", why, setting) : "";
   return socket_error("cannot listen on TCP port " + ports + remedy, error);
 }
 

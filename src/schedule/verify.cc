@@ -62,8 +62,8 @@ const char* malformed(const Schedule& schedule, const Step& s, std::size_t index
     if (d >= index) return "depends on a step that is not before it";
   }
   if (s.reversed && s.kind != StepKind::kRecvReduce && s.kind != StepKind::kReduce)
-    return "has operands in reversed order and combines nothing";
-  if (s.final && s.kind != StepKind::kRecvReduce && s.kind != StepKind::kReduce) return "is final and combines nothing";
+    return "has reversed operands but combines nothing";
+  if (s.final && s.kind != StepKind::kRecvReduce && s.kind != StepKind::kReduce) return "is final but combines nothing";
   return nullptr;
 }
 

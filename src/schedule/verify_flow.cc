@@ -186,7 +186,7 @@ class Flow {
       }
       if (!may_go(actor, from, i) || !may_go(actor, to, k)) return;
       const Value sent = value(from, send.source, c);
-      if (sent.tree == Trees::kNone) return fail(from, i, "sends what was never written");
+      if (sent.tree == Trees::kNone) return fail(from, i, "sends a chunk that was never written");
       ++proof_.transfers;
       value(to, recv.target, expected) =
           recv.kind == StepKind::kRecv
@@ -211,8 +211,8 @@ class Flow {
       if (s.kind == StepKind::kReduce) {
         target = combine(rank, i, source, value(rank, s.operand, c));
       } else {
-        if (source.tree == Trees::kNone) return fail(rank, i, "copies what was never written");
-        if (source == target) return fail(rank, i, "copies what is there already");
+        if (source.tree == Trees::kNone) return fail(rank, i, "copies a chunk that was never written");
+        if (source == target) return fail(rank, i, "copies a value that is already there");
         target = source;
       }
       advance(rank, i);
@@ -221,9 +221,9 @@ class Flow {
   }
 
   Value combine(std::size_t rank, std::uint32_t i, const Value& a, const Value& b) {
-    if (!combines(shape_.collective)) fail(rank, i, "combines, in a collective that does not");
+    if (!combines(shape_.collective)) fail(rank, i, "combines in a collective without a reduction");
     if (a.tree == Trees::kNone || b.tree == Trees::kNone) {
-      fail(rank, i, "combines what was never written");
+      fail(rank, i, "combines a chunk that was never written");
     } else if (a.chunk != b.chunk) {
       fail(rank, i, fmt::format("combines chunk {} with chunk {}", a.chunk, b.chunk));
     }
@@ -238,7 +238,7 @@ class Flow {
     // A prefix of all ranks is no more final than one of some.
     const bool complete = trees_.complete(id) && !combines_prefixes(shape_.collective);
     if (complete != step(rank, i).final) {
-      fail(rank, i, complete ? "completes the reduction and is not final" : "is final and lacks contributions");
+      fail(rank, i, complete ? "completes the reduction but is not final" : "is final but lacks contributions");
     }
     return {id, a.chunk};
   }
@@ -250,7 +250,7 @@ class Flow {
     const Trees::Id later = reversed ? a : b;
     if (trees_.last(earlier) + 1 == trees_.first(later)) return;
     fail(rank, i,
-         fmt::format("combines ranks {} to {} with {} to {}, which are not those behind them", trees_.first(earlier),
+         fmt::format("combines ranks {} to {} with {} to {}, which are not the next ranks", trees_.first(earlier),
                      trees_.last(earlier), trees_.first(later), trees_.last(later)));
   }
 
@@ -302,8 +302,10 @@ class Flow {
       case Origin::kOwner:
       case Origin::kPeer: return found.tree == c / parts ? nullptr : "not its owner's";
       case Origin::kAllCombined: return trees_.complete(found.tree) ? nullptr : "without some contribution";
-      case Origin::kPrefix: return trees_.is_prefix(found.tree, rank + 1) ? nullptr : "not that of the ranks up to it";
-      case Origin::kPrefixBefore: return trees_.is_prefix(found.tree, rank) ? nullptr : "not that of the ranks before";
+      case Origin::kPrefix:
+        return trees_.is_prefix(found.tree, rank + 1) ? nullptr : "not the combination of the ranks up to this one";
+      case Origin::kPrefixBefore:
+        return trees_.is_prefix(found.tree, rank) ? nullptr : "not the combination of the lower ranks";
     }
     return "of no collective";
   }

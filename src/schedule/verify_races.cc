@@ -66,7 +66,7 @@ class RaceCheck {
 
   const char* read(std::uint32_t i, Cell& cell) {
     ++accesses_;
-    if (cell.writer != kNobody && !ordered(cell.writer, i)) return "reads without waiting for what is written by";
+    if (cell.writer != kNobody && !ordered(cell.writer, i)) return "reads without waiting for the write of";
     cell.readers.push_back(i);
     return nullptr;
   }
@@ -76,11 +76,11 @@ class RaceCheck {
     bool waits_for_reader = false;
     for (const std::uint32_t r : cell.readers) {
       if (r == i) continue;
-      if (!ordered(r, i)) return "overwrites without waiting for what is read by";
+      if (!ordered(r, i)) return "overwrites without waiting for the read of";
       waits_for_reader = true;
     }
     if (cell.writer != kNobody && !waits_for_reader && !ordered(cell.writer, i)) {
-      return "overwrites without waiting for what is written by";
+      return "overwrites without waiting for the write of";
     }
     cell.readers.clear();
     cell.writer = i;

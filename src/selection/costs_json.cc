@@ -27,7 +27,7 @@ PerByte read_per_byte(JsonReading& reading, const JsonValue& object, const char*
   if (!reading.status().is_ok()) return costs;
   if (list.size() != PerByte::kSizes) {
     const JsonValue* const given = object.find(name);
-    reading.fail(given == nullptr ? object : *given, fmt::format("{} has not {} numbers", name, PerByte::kSizes));
+    reading.fail(given == nullptr ? object : *given, fmt::format("{} must have {} numbers", name, PerByte::kSizes));
     return costs;
   }
   for (std::size_t i = 0; i < list.size(); ++i) {

@@ -29,7 +29,8 @@ Result<std::size_t> elements_of(const schedule::Shape& shape, std::size_t bytes,
   if (!info_of(shape.collective).has_data) return std::size_t{0};
   const std::size_t elements = bytes / element_bytes / shape.blocks;
   if (elements > 0) return elements;
-  return Status::invalid_argument(fmt::format("{} bytes leave a rank no element of {} bytes", bytes, element_bytes));
+  return Status::invalid_argument(
+      fmt::format("{} bytes are less than one element of {} bytes for each rank", bytes, element_bytes));
 }
 
 // By the second half of the calls that were simulated: the first ones are still getting into their stride. No call

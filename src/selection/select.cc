@@ -78,12 +78,11 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
       const std::string names = algorithms::known_names([&](const AlgorithmEntry& e) {
         return e.collective == collective && e.supports(world) && keeps(e, world, Order::kRanks);
       });
-      return unusable(forced,
-                      fmt::format("algorithm \"{}\" does not combine in the order of ranks, as an operator that "
-                                  "does not commute needs; there are {}",
-                                  word.text, names));
+      return unusable(forced, fmt::format("algorithm \"{}\" does not combine in the order of ranks, which a "
+                                          "non-commutative operator needs (choose one of {})",
+                                          word.text, names));
     }
-    return unusable(forced, fmt::format("algorithm \"{}\" does not serve {} ranks on these hosts: it needs {}",
+    return unusable(forced, fmt::format("algorithm \"{}\" does not support {} ranks on these hosts: it needs {}",
                                         word.text, world.ranks, entry->needs()));
   }
   return static_cast<const AlgorithmEntry*>(nullptr);
@@ -102,8 +101,8 @@ std::vector<std::string> idle_names(const algorithms::World& world, const std::s
       serves = serves || entry->supports(world);
     }
     if (found == nullptr || serves) continue;
-    idle.push_back(fmt::format("{} does not serve {} ranks on these hosts, and counts for nothing: it needs {}",
-                               word.name, world.ranks, found->needs()));
+    idle.push_back(fmt::format("{} does not support {} ranks on these hosts and is ignored: it needs {}", word.name,
+                               world.ranks, found->needs()));
   }
   return idle;
 }
@@ -124,12 +123,12 @@ Status check_forced(const std::string& forced, std::string_view name) {
         names.emplace_back(info.name);
         listed += fmt::format("{}{}", listed.empty() ? "" : ", ", info.name);
       }
-      return unknown(fmt::format("collective \"{}\" does not exist{}; there are {}", *word.collective,
+      return unknown(fmt::format("collective \"{}\" does not exist{} (choose one of {})", *word.collective,
                                  meant_text(*word.collective, names), listed));
     }
     if (found && exists(known->collective, word.name)) continue;
     const auto serves = [&](const AlgorithmEntry& e) { return !word.collective || e.collective == known->collective; };
-    return unknown(fmt::format("algorithm \"{}\" does not exist{}; there are {}", word.text,
+    return unknown(fmt::format("algorithm \"{}\" does not exist{} (choose one of {})", word.text,
                                algorithms::meant_name(word.name, serves), algorithms::known_names(serves)));
   }
   return {};

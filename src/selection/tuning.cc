@@ -34,7 +34,8 @@ std::vector<TunedChoice> read_choices(JsonReading& reading, const JsonValue& lis
     if (!reading.status().is_ok()) return choices;
     const bool first = choices.empty();
     if (first ? choice.from_bytes != 0 : choice.from_bytes <= choices.back().from_bytes) {
-      reading.fail(*one.find("from_bytes"), first ? "is not 0, as that of the first must be" : "is not above the last");
+      reading.fail(*one.find("from_bytes"), first ? "is not 0; the first choice must begin at 0"
+                                                  : "is not larger than that of the choice before");
     }
     if (measured && algorithms::find(collective, choice.algorithm) == nullptr) {
       reading.fail(*one.find("algorithm"),
@@ -88,7 +89,7 @@ Result<Tuning> read_tuning_of(const JsonFile& file, bool of_here) {
   const auto compare = [&](const char* name, const std::string& found, const std::string& here) {
     if (of_here && reading.status().is_ok() && found != here) {
       reading.fail(*root.find(name),
-                   fmt::format("is \"{}\", and this is \"{}\": measure anew with tutti tune", found, here));
+                   fmt::format("is \"{}\", but here it is \"{}\". Measure again with tutti tune", found, here));
     }
   };
   compare("machine", tuning.machine, machine_name());

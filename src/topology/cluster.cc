@@ -231,11 +231,11 @@ Status match_job(Graph& graph, const algorithms::World& job) {
     const int in_job = job.hosts.empty() ? 0 : job.hosts[job.hosts.position_of(rank).host].front();
     if (first == in_job) continue;
     return Status::invalid_argument(
-        in_job == rank
-            ? fmt::format("it has rank {} on the host of rank {}, but in the job it is on another (ranks that do not "
-                          "share memory are on hosts of their own: TUTTI_TRANSPORTS)",
-                          rank, first)
-            : fmt::format("it has rank {} on another host than rank {}, but in the job it is there", rank, in_job));
+        in_job == rank ? fmt::format("it has rank {} on the host of rank {}, but in the job it is on another host "
+                                     "(ranks that do not share memory count as separate hosts: see TUTTI_TRANSPORTS)",
+                                     rank, first)
+                       : fmt::format("it has rank {} on another host than rank {}, but in the job they are on one host",
+                                     rank, in_job));
   }
   return {};
 }
@@ -268,7 +268,7 @@ Result<Graph> make_cluster(const Cluster& c) {
 Result<Graph> make_cluster(const Cluster& c, const Graph& host) {
   if (Status s = check(c); !s.is_ok()) return s;
   if (host.nodes.empty() || host.nodes.front().kind != NodeKind::kHost) {
-    return Status::invalid_argument("what is to be repeated is not one host");
+    return Status::invalid_argument("the topology to repeat is not a single host");
   }
   if (static_cast<double>(host.ranks.size()) * c.hosts > kMostRanks ||
       static_cast<double>(host.nodes.size()) * c.hosts > 2.0 * kMostRanks) {

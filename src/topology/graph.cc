@@ -30,18 +30,21 @@ bool is_network(const Graph& graph, std::int32_t node) {
 // Parents are known to be sound up to this node.
 Status check_node(const Graph& graph, std::size_t number) {
   const Node& node = graph.nodes[number];
-  if (node.parent >= static_cast<std::int32_t>(number)) return Status::invalid_argument("a node is in one behind it");
-  if (number > 0 && node.parent < 0) return Status::invalid_argument("there are two nodes that are in no other");
-  if (number == 0 && node.parent != -1) return Status::invalid_argument("the first node is in another");
+  if (node.parent >= static_cast<std::int32_t>(number))
+    return Status::invalid_argument("a node's parent comes after the node");
+  if (number > 0 && node.parent < 0) return Status::invalid_argument("two nodes have no parent");
+  if (number == 0 && node.parent != -1) return Status::invalid_argument("the first node has a parent");
   if (node.name.empty() || node.name.find('/') != std::string::npos) {
-    return bad(graph, number, "a name must not be empty, nor have a \"/\"");
+    return bad(graph, number, "a name must not be empty or contain \"/\"");
   }
   if (!is_speed(node.up) || !is_speed(node.out))
     return bad(graph, number, "a rate or a latency is not a number from 0 on");
   const bool outside = node.parent < 0 || is_network(graph, node.parent);
   const bool is_outer = node.kind == NodeKind::kNetwork || node.kind == NodeKind::kHost;
-  if (is_outer != outside) return bad(graph, number, "networks and hosts are in networks, all else is in hosts");
-  if (node.kind != NodeKind::kPort && node.leads_to >= 0) return bad(graph, number, "only ports lead to networks");
+  if (is_outer != outside)
+    return bad(graph, number, "a network or host must be in a network, every other node in a host");
+  if (node.kind != NodeKind::kPort && node.leads_to >= 0)
+    return bad(graph, number, "only a port can lead to a network");
   return {};
 }
 
@@ -54,7 +57,7 @@ Status check_link(const Graph& graph, const CrossLink& link) {
   std::unordered_set<std::int32_t> seen;
   for (const std::int32_t node : link.nodes) {
     if (node < 0 || static_cast<std::size_t>(node) >= graph.nodes.size())
-      return refused("it joins what does not exist");
+      return refused("it joins a node that does not exist");
     if (!seen.insert(node).second) return refused("it joins a node with itself");
     if (graph.host_of(node) != graph.host_of(link.nodes.front())) return refused("it joins parts of different hosts");
   }
@@ -73,18 +76,19 @@ Status Graph::check() const {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (Status s = check_node(*this, i); !s.is_ok()) return s;
     if (!names.insert(fmt::format("{}/{}", nodes[i].parent, nodes[i].name)).second) {
-      return bad(*this, i, "another one has its name");
+      return bad(*this, i, "another node of its parent has the same name");
     }
   }
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (nodes[i].leads_to >= 0 && !is_network(*this, nodes[i].leads_to)) return bad(*this, i, "it leads to no network");
+    if (nodes[i].leads_to >= 0 && !is_network(*this, nodes[i].leads_to))
+      return bad(*this, i, "leads_to does not name a network");
   }
   for (const CrossLink& link : links) {
     if (Status s = check_link(*this, link); !s.is_ok()) return s;
   }
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     if (ranks[rank] < 0 || static_cast<std::size_t>(ranks[rank]) >= nodes.size() || host_of(ranks[rank]) < 0) {
-      return Status::invalid_argument(fmt::format("rank {} is in no host", rank));
+      return Status::invalid_argument(fmt::format("rank {} is not in a host", rank));
     }
   }
   return {};

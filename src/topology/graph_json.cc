@@ -85,7 +85,7 @@ class Reader {
     graph_.nodes.push_back(std::move(node));
     const std::string path = parent_path.empty() ? name : parent_path + "/" + name;
     const bool known = !numbers_.emplace(parent < 0 ? name : path, number).second;
-    if (known) return reading_.fail(object, fmt::format("there is another \"{}\"", path));
+    if (known) return reading_.fail(object, fmt::format("\"{}\" exists already", path));
     if (const JsonValue* to = object.find("leads_to"); to != nullptr) {
       ports_.emplace_back(number, to);
     } else if (graph_.nodes.back().kind == NodeKind::kPort) {
@@ -129,7 +129,7 @@ class Reader {
     for (const JsonValue& end : reading_.list(object, "between")) {
       if (!reading_.is_text(end)) return;
       const auto found = numbers_.find(below.empty() ? end.text : below + "/" + end.text);
-      if (found == numbers_.end()) return reading_.fail(end, fmt::format("there is no \"{}\" here", end.text));
+      if (found == numbers_.end()) return reading_.fail(end, fmt::format("\"{}\" does not exist here", end.text));
       link.nodes.push_back(found->second);
     }
     graph_.links.push_back(std::move(link));
@@ -139,7 +139,7 @@ class Reader {
     for (const auto& [port, to] : ports_) {
       if (!ok() || !reading_.is_text(*to)) return;
       const auto found = numbers_.find(to->text);
-      if (found == numbers_.end()) return reading_.fail(*to, fmt::format("there is no \"{}\"", to->text));
+      if (found == numbers_.end()) return reading_.fail(*to, fmt::format("\"{}\" does not exist", to->text));
       graph_.nodes[static_cast<std::size_t>(port)].leads_to = found->second;
     }
   }
@@ -158,7 +158,7 @@ class Reader {
       }
       if (place == nullptr || !reading_.is_text(*place)) return;
       const auto found = numbers_.find(place->text);
-      if (found == numbers_.end()) return reading_.fail(*place, fmt::format("there is no \"{}\"", place->text));
+      if (found == numbers_.end()) return reading_.fail(*place, fmt::format("\"{}\" does not exist", place->text));
       if (static_cast<std::int64_t>(graph_.ranks.size()) + count > kMostNodes) {
         return reading_.fail(one, fmt::format("makes it more than {} ranks", kMostNodes));
       }
@@ -311,7 +311,7 @@ Result<Graph> read_graph(const std::string& path) {
   const std::size_t first = (*text).find_first_not_of(" \t\r\n");
   if (first != std::string::npos && (*text)[first] == '<') {
     return Status::invalid_argument(
-        fmt::format("{}: is XML; `tutti topo --topology {} --json` makes of NCCL's what is read here", path, path));
+        fmt::format("{}: the file is XML. Convert NCCL's XML with `tutti topo --topology {} --json`", path, path));
   }
   auto file = parse_json(std::move(*text), path, kTopologyFormat, kTopologyVersion);
   if (!file.is_ok()) return file.status();

@@ -89,15 +89,15 @@ class Reader {
     const pugi::xml_node system = document.child("system");
     if (!system) {
       return failed(0, document.child("topology")
-                           ? "this is hwloc's XML and not NCCL's. Run: HWLOC_XMLFILE=FILE tutti topo"
-                           : "there is no element \"system\"");
+                           ? "this is hwloc's XML, not NCCL's. Run: HWLOC_XMLFILE=FILE tutti topo"
+                           : "the file has no element \"system\"");
     }
     const std::int64_t version = integer(system, "version", INT32_MIN, INT32_MAX, 1);
     if (version != 1 && version != 2)
       fail(system, "version", fmt::format("{} is neither 1 (NCCL) nor 2 (RCCL)", version));
     if (text_.size() > kMostBytes) return failed(0, "it is longer than 16 MiB");
     if (status_.is_ok() && !system.child("cpu")) {
-      return failed(system.offset_debug(), "there is nothing in it: system has no element \"cpu\"");
+      return failed(system.offset_debug(), "the file is empty: system has no element \"cpu\"");
     }
     add_hosts(system);
     for (const pugi::xml_node cpu : system.children("cpu")) add_cpu(cpu);
@@ -147,7 +147,7 @@ class Reader {
     }
     if (!status_.is_ok()) return 0;
     if (is_taken(node.name, parent)) {
-      status_ = failed(element.offset_debug(), fmt::format("{}: there is another \"{}\"", element.name(), node.name));
+      status_ = failed(element.offset_debug(), fmt::format("{}: \"{}\" exists already", element.name(), node.name));
       return 0;
     }
     graph_.nodes.push_back(std::move(node));
@@ -289,7 +289,7 @@ class Reader {
     const std::int64_t rank = integer(gpu, "rank", -1, 1 << 22, -1);
     if (rank >= 0) {
       by_rank_.push_back({rank, host_->number, node});
-      if (!ranks_of_hosts_.insert({host_->number, rank}).second) fail(gpu, "rank", "is there twice");
+      if (!ranks_of_hosts_.insert({host_->number, rank}).second) fail(gpu, "rank", "appears twice");
     }
     for (const char* const kind : {"nvlink", "xgmi"}) {
       const double each = *kind == 'x' ? gbytes_of_xgmi(gcn) : gbytes_of_nvlink(static_cast<int>(sm / 10));
@@ -371,14 +371,13 @@ class Reader {
     return gpus_ == 0 && ports_ == 0 && (devices_ > 0 || !has_processors);
   }
   [[nodiscard]] Status nothing(const pugi::xml_node& system) const {
-    const std::string unknown =
-        unclassified_ == 0 ? ""
-                           : fmt::format(
-                                 "; {} PCI devices have no class, which NCCL asks the machine for. Run NCCL there "
-                                 "with NCCL_TOPO_DUMP_FILE, and take the file that it writes",
-                                 unclassified_);
-    return failed(system.offset_debug(),
-                  fmt::format("there is nothing in it: no GPU and no network device{}", unknown));
+    const std::string unknown = unclassified_ == 0
+                                    ? ""
+                                    : fmt::format(
+                                          "; {} PCI devices have no class, which NCCL reads from the machine. Run NCCL "
+                                          "there with NCCL_TOPO_DUMP_FILE, and use the file that it writes",
+                                          unclassified_);
+    return failed(system.offset_debug(), fmt::format("the file has no GPU and no network device{}", unknown));
   }
 
   struct Host {

@@ -61,10 +61,10 @@ Result<Transports> parse_transports(const std::string& text, std::string_view na
     }
   }
   std::erase(transports, nullptr);
-  if (transports.empty()) return unusable("none is named");
+  if (transports.empty()) return unusable("the list is empty");
   for (const auto& transport : transports) {
     if (transports.size() > 1 && !transport->connects_by()) {
-      return unusable(fmt::format("{} stands alone", transport->name()));
+      return unusable(fmt::format("{} cannot be combined with other transports", transport->name()));
     }
   }
   return transports;

@@ -179,7 +179,7 @@ extern "C" void call_everything(const void* in, void* inout, size_t count, tutti
       const tuttiResult_t result = call();
       const std::string text = tuttiGetLastError(nullptr);
       if (result != tuttiInvalidUsage) attempts.faults.insert(name + " returned " + std::to_string(result));
-      if (text.find("runs the function of an operator") == std::string::npos)
+      if (text.find("runs a user-defined operator function") == std::string::npos)
         attempts.faults.insert(name + " says: " + text);
     }
     int version = 0;

@@ -342,7 +342,7 @@ TEST_CASE("operators that were made badly, or not for this communicator, are ref
   check_refused(sum(nullptr, tuttiFloat32, 0), comm, "scalar is NULL");
   check_refused(sum(&scalar, tuttiBool, 0), comm, "not defined for datatype bool");
   check_refused(sum(&scalar, tuttiNumTypes, 0), comm, "datatype is not a tuttiDataType_t");
-  check_refused(sum(&scalar, tuttiFloat32, 2), comm, "residence is not a tuttiScalarResidence_t");
+  check_refused(sum(&scalar, tuttiFloat32, 2), comm, "residence is 2, which is not a tuttiScalarResidence_t");
   check_refused(tuttiRedOpCreatePreMulSum(nullptr, &scalar, tuttiFloat32, tuttiScalarDevice, comm), comm, "op is NULL");
   check_refused(tuttiRedOpCreate(&op, nullptr, nullptr, 1, comm), comm, "function is NULL");
   check_refused(tuttiRedOpCreate(nullptr, never_called, nullptr, 1, comm), comm, "op is NULL");
@@ -365,7 +365,7 @@ TEST_CASE("operators that were made badly, or not for this communicator, are ref
   }
   check_refused(call(static_cast<tuttiRedOp_t>(999), comm), comm, "operator is not a tuttiRedOp_t");
   REQUIRE(sum(&scalar, tuttiFloat32, tuttiScalarHostImmediate) == tuttiSuccess);
-  check_refused(call(op, comm, tuttiInt32), comm, "made for datatype float, the call has int32");
+  check_refused(call(op, comm, tuttiInt32), comm, "created for datatype float, but the call uses int32");
   CHECK(call(op, comm) == tuttiSuccess);
   CHECK(scalar == 4);
   CHECK(make(comm, true) != destroyed);

@@ -157,7 +157,7 @@ TEST_CASE("programs that go by hosts and are wrong are refused") {
   // In another order than that of ranks, where ranks are dealt round.
   const std::string error = prove_samples(entry_of("dealt", "all_reduce", kChains)).message();
   INFO(error);
-  CHECK(error.find("which are not those behind them") != std::string::npos);
+  CHECK(error.find("which are not the next ranks") != std::string::npos);
   CHECK(error.find("hosts 2,2, of the ranks 0 2, 1 3") != std::string::npos);
 }
 

@@ -34,7 +34,7 @@ usable_iwarp() {
   TUTTI_VERBS=device=siw0 doctor_says 0 '^ok .*port siw0:1: iWARP, active' '^ok .*loopback over siw0:1: 1 MiB'
 }
 iwarp_by_exchange() {
-  TUTTI_VERBS=device=siw0,connect=exchange doctor_says 1 '^FAIL .*choice: .*iWARP connects through librdmacm alone'
+  TUTTI_VERBS=device=siw0,connect=exchange doctor_says 1 '^FAIL .*choice: .*iWARP connects only through librdmacm'
 }
 usable_by_manager() {
   TUTTI_VERBS=device=rxe0,connect=cm doctor_says 0 '^ok .*loopback over rxe0:1: 1 MiB'

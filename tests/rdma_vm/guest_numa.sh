@@ -38,7 +38,7 @@ hierarchical=$(printf '%s:hierarchical,' all_reduce reduce_scatter all_gather br
 across_packages() { TUTTI_ALGORITHM=${hierarchical%,} collectives 60000 "$@"; }
 without_packages() {
   ! TUTTI_ALGORITHM=${hierarchical%,} collectives 60000 4 "$rank_program" 2>"$case_folder/refused" || return 1
-  grep 'hierarchical.* does not serve 4 ranks' "$case_folder/refused"
+  grep 'hierarchical.* does not support 4 ranks' "$case_folder/refused"
 }
 run_case 'hierarchies across packages, 4 ranks' 120 across_packages 4 on_nodes_in_turn
 run_case 'no hierarchies of ranks that are bound to no package' 60 without_packages

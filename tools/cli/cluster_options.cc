@@ -119,7 +119,7 @@ Result<topology::Graph> read_any(const std::string& path) {
   if (!text.is_ok()) return text.status();
   if ((*text).starts_with("\xef\xbb\xbf")) (*text).erase(0, 3);
   const std::size_t first = (*text).find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) return Status::invalid_argument(path + ": there is nothing in it");
+  if (first == std::string::npos) return Status::invalid_argument(path + ": the file is empty");
   if ((*text)[first] == '<') return topology::parse_nccl_topology(*text, path);
   auto file = parse_json(std::move(*text), path, topology::kTopologyFormat, topology::kTopologyVersion);
   if (!file.is_ok()) return file.status();

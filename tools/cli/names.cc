@@ -100,7 +100,7 @@ Result<const algorithms::AlgorithmEntry*> entry_of(const std::string& name_or_fi
     const algorithms::AlgorithmEntry* entry = algorithms::keep(std::move(*program));
     if (entry == nullptr)
       return Status::invalid_argument(name_or_file +
-                                      ": name: is another algorithm's, of the library or of another file");
+                                      ": name: is already the name of an algorithm of the library or of another file");
     if (Status s = algorithms::prove_samples(*entry); !s.is_ok()) {
       return s.with_code(Code::kInvalidArgument).with_context(name_or_file);
     }

@@ -62,7 +62,7 @@ Status write_all(const Options& options, const algorithms::AlgorithmEntry& entry
   if (!schedules.is_ok()) return schedules.status();
   if (options.as_json) {
     if (has_root(entry.collective)) {
-      return Status::invalid_argument("--json: steps serve one root alone, and what is read serves all");
+      return Status::invalid_argument("--json: steps support only one root, and a file must support every root");
     }
     std::printf("%s", algorithms::to_json(*schedules, word_of(entry.name), order_of(entry, world)).c_str());
     return {};

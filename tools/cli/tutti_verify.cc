@@ -60,7 +60,7 @@ Status prove_up_to(const AlgorithmEntry& entry, int max_ranks, bool must_serve, 
   }
   if (total.proofs > 0 || !must_serve) return {};
   return Status::invalid_argument(fmt::format(
-      "it serves no number of ranks up to {}, on the hosts that are tried: --max-ranks, --hosts", max_ranks));
+      "it supports no number of ranks up to {} on the hosts that are tried (see --max-ranks, --hosts)", max_ranks));
 }
 
 // What is asked for: `only`, or where that is null many, of which it must serve some or need not.
@@ -89,7 +89,8 @@ Result<std::vector<const AlgorithmEntry*>> choose(const Options& options) {
     auto program = algorithms::Program::read(file);
     if (!program.is_ok()) return program.status();
     entries.push_back(algorithms::keep(std::move(*program)));
-    if (entries.back() == nullptr) return Status::invalid_argument(file + ": name: is another algorithm's");
+    if (entries.back() == nullptr)
+      return Status::invalid_argument(file + ": name: is already the name of another algorithm");
   }
   if (!entries.empty()) return entries;
   if (options.algorithm.empty()) {

@@ -58,7 +58,7 @@ class group:  # noqa: N801  used as a function: with tutti.group():
         if error is not None:
             return
         if failure is not None:
-            text = f"nothing of the group was started: a block inside it raised {failure!r}"
+            text = f"no call of the group was started: a block inside it raised {failure!r}"
             raise InvalidArgument(text) from failure
         failure = failure_of(one for _, what in kept for one in what)
         if result or failure is not None:

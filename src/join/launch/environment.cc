@@ -143,8 +143,8 @@ Result<LaunchedJob> detect_pmix(const Settings& settings, Deadline deadline) {
 
 Status no_launcher() {
   return Status::invalid_usage(
-      "no launcher found: this process was started as it is, and nothing says which rank it is of how many. Start it "
-      "with tutti run -n 2 ./program, mpirun, mpiexec, srun or torchrun, or set TUTTI_RANK, TUTTI_WORLD_SIZE and "
+      "no launcher found: the environment does not say which rank this process is, and of how many. Start it with "
+      "tutti run -n 2 ./program, mpirun, mpiexec, srun or torchrun, or set TUTTI_RANK, TUTTI_WORLD_SIZE and "
       "TUTTI_ROOT. Looked for in the environment: TUTTI_RANK, PMIX_RANK (Open MPI, Slurm), PMI_FD (MPICH), RANK and "
       "WORLD_SIZE (torchrun), SLURM_PROCID");
 }
@@ -174,12 +174,12 @@ Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline) {
   if (!chosen.is_ok()) return chosen.status();
   for (const LauncherTrace& other : found) {
     if (!contradict(*chosen, other)) continue;
-    const std::string line = fmt::format("{} started this process, not {}, whose variables are in its environment, too",
+    const std::string line = fmt::format("{} started this process, not {}, whose variables are also in the environment",
                                          text_of(*chosen), text_of(other));
     // A script that the other launcher has started may have set such variables for all of its ranks alike.
     if (settings.launcher.empty() && chosen->ranks == 1 && other.starts_ranks && other.ranks.value_or(1) > 1) {
-      log::warn(fmt::format("{}: so this rank is alone in its job. If it is one of {}, set TUTTI_LAUNCHER={}", line,
-                            *other.ranks, other.launcher));
+      log::warn(fmt::format("{}. So this rank is the only one of its job. If it is one of {}, set TUTTI_LAUNCHER={}",
+                            line, *other.ranks, other.launcher));
     } else {
       log::info(line);
     }

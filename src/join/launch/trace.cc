@@ -85,8 +85,8 @@ Result<LauncherTrace> find_wanted(const std::vector<LauncherTrace>& found, const
   std::string all;
   for (const LauncherTrace& trace : found) all += (all.empty() ? "" : ", ") + text_of(trace);
   return Status::invalid_usage(
-      fmt::format("TUTTI_LAUNCHER={}: the environment has no variables of it, but of {}. Unset "
-                  "TUTTI_LAUNCHER, or start the program by {}",
+      fmt::format("TUTTI_LAUNCHER={}: the environment has no variables of this launcher, only of {}. Unset "
+                  "TUTTI_LAUNCHER, or start the program with {}",
                   wanted, all, wanted));
 }
 

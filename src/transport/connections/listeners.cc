@@ -118,7 +118,7 @@ void Listeners::open_paths(const std::vector<std::string>& paths) {
     if (fd.valid()) {
       opened_.emplace(path, std::move(fd));
     } else {
-      log::info(fmt::format("a rank of this machine is out of reach of a Unix socket: {}: {}", path,
+      log::info(fmt::format("this rank cannot reach a rank of this machine over a Unix socket: {}: {}", path,
                             std::generic_category().message(errno)));
     }
   }

@@ -6,8 +6,8 @@ namespace tutti::internal::transport::verbs {
 
 static Status absent() {
   return {Code::kSystemError,
-          "this build of tutti has no RDMA: install libibverbs-dev and librdmacm-dev, configure it with "
-          "-Dverbs=enabled and build it anew"};
+          "this build of tutti has no RDMA. Install libibverbs-dev and librdmacm-dev, configure with -Dverbs=enabled "
+          "and rebuild"};
 }
 
 Result<std::vector<Finding>> find_ports(const Options&, const std::vector<int>&, const Roots&) {

@@ -65,13 +65,15 @@ Result<ConnectionInfo> Exchange::swap(const ConnectionInfo& own) const {
   ConnectionInfo peer;
   if (Status s = receive(&peer, sizeof peer); !s.is_ok()) return s;
   if (peer.magic != ConnectionInfo::kMagic || peer.rails != own.rails || peer.pairs != own.pairs) {
-    return Status::remote(fmt::format(
-        "rank {} sets up RDMA with other parameters (has it another version of tutti, or another byte order?)", peer_));
+    return Status::remote(
+        fmt::format("rank {} sets up RDMA with other parameters. Check that it has the same version of tutti and the "
+                    "same byte order",
+                    peer_));
   }
   if (peer.managed != own.managed) {
     return Status::remote(
-        fmt::format("rank {}{} by librdmacm, unlike this rank: connect= of TUTTI_VERBS must be the same on all", peer_,
-                    peer.managed != 0 ? " connects" : " does not connect"));
+        fmt::format("rank {}{} through librdmacm, unlike this rank. Set the same connect= in TUTTI_VERBS on all ranks",
+                    peer_, peer.managed != 0 ? " connects" : " does not connect"));
   }
   return peer;
 }

@@ -66,7 +66,7 @@ bool RankRun::try_group(int k) {
   tuttiResult_t refused[kMaxComms] = {};
   const tuttiResult_t result = in_library("a group", [&] { return issue_group(k, sides, refused); });
   const bool started =
-      result == tuttiSuccess || group_text_.find("nothing of the group was started") == std::string::npos;
+      result == tuttiSuccess || group_text_.find("no call of the group was started") == std::string::npos;
   if (started) {
     settle_group(k, std::move(sides), result, refused);
     return true;

@@ -387,7 +387,7 @@ TEST_CASE("unreadable variables are refused whether they would be used or not") 
   }
 }
 
-TEST_CASE("explanations of what is no collective, or has no room, are refused") {
+TEST_CASE("explanations of what is not a collective, or has no room, are refused") {
   tuttiComm_t comm = nullptr;
   REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
   std::array<char, 128> text{'u'};

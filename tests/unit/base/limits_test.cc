@@ -128,7 +128,7 @@ TEST_CASE("a thread that a limit refuses: the error has the limits with their va
   });
   const std::string said = read_from(reader.get());
   INFO(said);
-  CHECK(said.find("cannot start a thread: Resource temporarily unavailable (limits of threads: ") == 0);
+  CHECK(said.find("cannot start a thread: Resource temporarily unavailable (thread limits: ") == 0);
   CHECK(said.find("pids.max") != std::string::npos);
   CHECK(said.find("ulimit -u is 1;") != std::string::npos);
   CHECK(said.find("kernel.threads-max is ") != std::string::npos);
@@ -154,7 +154,7 @@ TEST_CASE("memory that a limit refuses: the error has the limits with their valu
   const std::string said = read_from(reader.get());
   INFO(said);
   const std::string value = resource == RLIMIT_AS ? "ulimit -v is 1073741824 KiB" : "ulimit -d is 1073741824 KiB";
-  CHECK(said.find("mapping (limits of memory: " + value) == 0);
+  CHECK(said.find("mapping (memory limits: " + value) == 0);
   CHECK(said.find("vm.max_map_count is ") != std::string::npos);
   CHECK(said.find("out of memory (" + value) != std::string::npos);
   CHECK(said.find("for its stack: " + value) != std::string::npos);

@@ -414,7 +414,7 @@ TEST_CASE("a rank that cannot share memory: its pairs use tcp, also after a spli
     const Status refused = member(rank, peers, "shm").check_shared_memory();
     CHECK(refused.code() == Code::kSystemError);
     CHECK(refused.message().find("rank 1 (host ") == 0);
-    CHECK(refused.message().find("name tcp in TUTTI_TRANSPORTS") != std::string::npos);
+    CHECK(refused.message().find("add tcp to TUTTI_TRANSPORTS") != std::string::npos);
   }
 }
 

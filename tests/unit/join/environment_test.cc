@@ -172,7 +172,8 @@ TEST_CASE("launchers that contradict each other: the last one holds, or an error
   CHECK(choice({pmix, torchrun}).find("Set TUTTI_LAUNCHER=pmix or TUTTI_LAUNCHER=torchrun") != std::string::npos);
   CHECK(choice({pmix, torchrun}, "pmix") == "pmix");
   CHECK(choice({pmix, torchrun}, "torchrun") == "torchrun");
-  CHECK(choice({pmix, torchrun}, "slurm").find("TUTTI_LAUNCHER=slurm: the environment has no variables of it") == 0);
+  CHECK(choice({pmix, torchrun}, "slurm")
+            .find("TUTTI_LAUNCHER=slurm: the environment has no variables of this launcher") == 0);
   pmix.generations = 1;
   CHECK(choice({pmix, torchrun}) == "torchrun");
   torchrun.generations = 2;

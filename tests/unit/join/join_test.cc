@@ -233,12 +233,12 @@ TEST_CASE("a wrong secret ends the wait of who has it, and who refuses it warns 
   {
     const StandardError error;
     status = join(forged, 0, 2, loopback(), Deadline::after_ms(600'000)).status();
-    REQUIRE(tutti::internal::test::eventually([&] { return contains(error.text(), "secret differs"); }));
+    REQUIRE(tutti::internal::test::eventually([&] { return contains(error.text(), "with a different secret"); }));
     log = error.text();
   }
   INFO(described(status) << "\n" << log);
   CHECK(status.code() == Code::kInvalidUsage);
-  CHECK(contains(status.message(), "has another secret"));
+  CHECK(contains(status.message(), "has a different secret"));
   CHECK(contains(status.message(), "TUTTI_SECRET"));
   CHECK(contains(log, "the job's root refused"));
   CHECK(contains(log, "127.0.0.1"));

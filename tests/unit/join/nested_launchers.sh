@@ -103,7 +103,7 @@ joined "$name with its ranks as torchrun names them" 2 "$name" "${outer[@]}" 2 s
 PORT=1 timeout 100 "${outer[@]}" 2 sh -c \
   'RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$1"; exit $?' alone "$program" >"$folder/out" 2>"$folder/err" || true
 if [[ $(grep -c '^joined as 0 of 1 by torchrun' "$folder/out") != 2 ]] ||
-  ! grep -q "alone in its job. If it is one of 2, set TUTTI_LAUNCHER=$name" "$folder/err"; then
+  ! grep -q "the only one of its job. If it is one of 2, set TUTTI_LAUNCHER=$name" "$folder/err"; then
   echo "FAILED: ranks of $name in jobs of one rank:"; cat "$folder/out" "$folder/err"
   failed=1
 else

@@ -98,7 +98,7 @@ TEST_CASE("a rank of another version is an error for all that names both version
     CHECK(contains(status.message(), fmt::format("rank {} (host elsewhere, pid 4711) has loaded tutti {} (protocol {})",
                                                  other, version, protocol)));
     CHECK(contains(status.message(), fmt::format("host {}, pid {}", host_name(), ::getpid())));
-    CHECK(contains(status.message(), Registration().library() + ": all ranks must load the same library"));
+    CHECK(contains(status.message(), Registration().library() + ". Load the same library on all ranks"));
   }
 }
 
@@ -162,6 +162,6 @@ TEST_CASE("a root whose handshake is of another version ends the wait of who loo
   root.join();
   INFO(status.message());
   CHECK(status.code() == Code::kInvalidUsage);
-  CHECK(contains(status.message(), "is of another version of tutti; all ranks must load the same library"));
+  CHECK(contains(status.message(), "has another version of tutti. Load the same library on all ranks"));
   CHECK(contains(status.message(), "handshake 200, here "));
 }

@@ -282,10 +282,10 @@ cat >machines.json <<'JSON'
 JSON
 expect 0 '# Out of bounds values : 0 OK' env TUTTI_TOPOLOGY=machines.json TUTTI_ALGORITHM=hierarchical "$all_reduce" -p 4 \
   -b 4 -e 1M -f 16 -n 2
-expect 0 'is not used: it describes machines with 4 ranks, and there are 3' env TUTTI_LOG=info TUTTI_TOPOLOGY=machines.json \
+expect 0 'is not used: it describes machines with 4 ranks, but the communicator has 3' env TUTTI_LOG=info TUTTI_TOPOLOGY=machines.json \
   "$all_reduce" -p 3 "${small[@]}"
 expect 1 'do not share memory' env TUTTI_TRANSPORTS=tcp TUTTI_TOPOLOGY=machines.json "$all_reduce" -p 4 "${small[@]}"
-expect 1 'does not serve 4 ranks' env TUTTI_ALGORITHM=all_reduce:hierarchical "$all_reduce" -p 4 "${small[@]}"
+expect 1 'does not support 4 ranks' env TUTTI_ALGORITHM=all_reduce:hierarchical "$all_reduce" -p 4 "${small[@]}"
 expect 1 'no/such/file' env TUTTI_TOPOLOGY=no/such/file "$all_reduce" -p 2 "${small[@]}"
 sed 's/Two rings/Twin rings/' "$own" >other.json
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
@@ -300,7 +300,7 @@ wait $! && complain 'the rank with the other file has found nothing'
 levels=$(dirname "$own")/two_level.json
 expect 0 '# Out of bounds values : 0 OK' env TUTTI_SCHEDULES="$levels" TUTTI_ALGORITHM=all_reduce:two_level \
   TUTTI_TRANSPORTS=tcp "$all_reduce" -p 3 -b 4 -e 1M -f 16 -n 2
-expect 1 '"all_reduce:two_level" does not serve 3 ranks on these hosts' env TUTTI_SCHEDULES="$levels" \
+expect 1 '"all_reduce:two_level" does not support 3 ranks on these hosts' env TUTTI_SCHEDULES="$levels" \
   TUTTI_ALGORITHM=all_reduce:two_level TUTTI_TRANSPORTS=shm "$all_reduce" -p 3 "${small[@]}"
 
 # Once for a process, not once for each of its ranks.

@@ -198,7 +198,7 @@ TEST_CASE("the verifier checks in which order a fold combines, if that is asked 
   const std::string why = verify(schedules, Order::kRanks).status().message();
   CHECK(why.find("rank 0, step 2 (reduce, chunk 0): combines ranks 1 to 1 with 0 to 0") != std::string::npos);
   schedules[0].steps[0].reversed = true;
-  CHECK(verify(schedules).status().message().find("reversed order and combines nothing") != std::string::npos);
+  CHECK(verify(schedules).status().message().find("reversed operands but combines nothing") != std::string::npos);
 }
 
 TEST_CASE("of a received value and the own one that of the lower rank comes first") {
@@ -233,7 +233,7 @@ TEST_CASE("the verifier checks what a fold reads") {
     s.steps[2].operand = Buffer::kScratch;
     s.steps[2].dependencies = 1;  // on step 0 only
   });
-  CHECK(early.find("reads without waiting for what is written by step 1") != std::string::npos);
+  CHECK(early.find("reads without waiting for the write of step 1") != std::string::npos);
 }
 
 TEST_CASE("the verifier sees ranks of which some would run in slices") {

@@ -31,11 +31,11 @@ TEST_CASE("expressions") {
   CHECK(value_of("xor(rank, 1) + min(1, 2) + max(1, 2) + log2(9)") == "9");
   CHECK(value_of("log2(1)") == "0");
   CHECK(value_of("--3") == "3");
-  CHECK(value_of("").find("ends early") != std::string::npos);
-  CHECK(value_of("1 +").find("ends early") != std::string::npos);
-  CHECK(value_of("1 2").find("\"2\" is not expected") != std::string::npos);
+  CHECK(value_of("").find("is incomplete") != std::string::npos);
+  CHECK(value_of("1 +").find("is incomplete") != std::string::npos);
+  CHECK(value_of("1 2").find("unexpected \"2\"") != std::string::npos);
   CHECK(value_of("(1").find("\")\" is missing") != std::string::npos);
-  CHECK(value_of("speed").find("there is no \"speed\" here") != std::string::npos);
+  CHECK(value_of("speed").find("\"speed\" is not defined here") != std::string::npos);
   CHECK(value_of("max(1)").find("max takes 2 operands") != std::string::npos);
   CHECK(value_of("1 / 0") == "divides by 0");
   CHECK(value_of("9007199254740993").find("is not a number") != std::string::npos);
@@ -164,7 +164,7 @@ TEST_CASE("files that are wrong are refused with line and field") {
   refused(R"x("do": [{"send": 0, "to": "speed"}])x", "file:1: do[0].to: there is no \"speed\" here");
   refused("\"do\": [\n{\"jump\": 0}]", "file:2: do[0]: is not a known statement");
   refused(R"x("do": [{"send": 0}])x", "do[0]: has no \"to\"");
-  refused(R"x("do": [{"send": 0, "to": 1, "speed": 3}])x", "do[0].speed: is not known here");
+  refused(R"x("do": [{"send": 0, "to": 1, "speed": 3}])x", "do[0].speed: is an unknown field");
   refused(R"x("do": [{"send": 5, "to": "(rank + 1) % ranks"}])x", "do[0]: rank 0: chunks 5 to 5 are not all of 0 to 0");
   refused(R"x("do": [{"send": 0, "to": "rank"}])x", "do[0]: rank 0: 0 is not another rank");
   refused(R"x("do": [{"send": "1 / (rank - rank)", "to": 0
@@ -176,7 +176,7 @@ TEST_CASE("files that are wrong are refused with line and field") {
   refused(R"x("do": [{"for": "k", "below": "1000000000", "do": [{"let": "x", "be": ")x" + sum + R"x("}]}])x",
           "numbers, names and operators are evaluated");
   refused(R"x("chunks": "0", "do": [])x", "chunks: is not from 1 to");
-  refused(R"x("when": "0", "do": [])x", "serves no number of ranks");
+  refused(R"x("when": "0", "do": [])x", "supports no number of ranks");
   refused(R"x("order": "down", "do": [])x", "neither \"any\" nor \"ranks\"");
   refused(R"x("do": [{"copy_into": "outside", "chunk": 0, "source": "input", "source_chunk": 0}])x",
           "is not input, output or scratch");
@@ -203,7 +203,8 @@ TEST_CASE("programs say whether they ask which ranks are on which host") {
   for (const char* name : {"host", "local_rank", "local_ranks"}) {
     CHECK(uses(send(name)));
     const std::string own = std::string(R"x("do": [], "when": ")x") + name + '"';
-    CHECK(error_of(with_head("own", "broadcast", own)).find(std::string("there is no \"") + name) != std::string::npos);
+    CHECK(error_of(with_head("own", "broadcast", own)).find(std::string("\"") + name + "\" is not defined") !=
+          std::string::npos);
   }
   for (const char* call : {"rank_of(0, 0)", "host_of(0)", "local_rank_of(0)", "local_ranks_of(0)"}) {
     CHECK(uses(send(call)));

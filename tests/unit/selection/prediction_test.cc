@@ -234,8 +234,8 @@ TEST_CASE("a graph from a file is that of a job whose ranks are on the same host
   const auto refusal = [](Graph of_file, const World& of) { return match_job(of_file, of).message(); };
   CHECK(says(refusal(graph, World{3, {{0, 1}, {2}}}), "4 ranks, and the job has 3"));
   CHECK(says(refusal(graph, World{4, {{0, 2}, {1, 3}}}),
-             "rank 1 on the host of rank 0, but in the job it is on another"));
-  CHECK(says(refusal(graph, World{4, {}}), "rank 2 on another host than rank 0, but in the job it is there"));
+             "rank 1 on the host of rank 0, but in the job it is on another host"));
+  CHECK(says(refusal(graph, World{4, {}}), "rank 2 on another host than rank 0, but in the job they are on one host"));
   CHECK(says(refusal(graph, World{4, {{0}, {1}, {2}, {3}}}), "rank 1"));
   // One host without ranks, and ranks on GPUs.
   Cluster cluster = of(1, 1);

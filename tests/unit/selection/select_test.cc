@@ -180,9 +180,9 @@ TEST_CASE("where the operator does not commute, only algorithms are chosen that 
   const Status refused = forced("all_reduce:ring").status();
   CHECK(refused.code() == Code::kInvalidUsage);
   CHECK(refused.message().find(
-            "does not combine in the order of ranks, as an operator that does not commute needs; "
-            "there are direct, recursive_doubling, k_nomial:2, k_nomial:4, k_nomial:8, ordered_two_phase; "
-            "k_nomial:K for any K from 2 to 1048576") != std::string::npos);
+            "does not combine in the order of ranks, which a non-commutative operator needs "
+            "(choose one of direct, recursive_doubling, k_nomial:2, k_nomial:4, k_nomial:8, ordered_two_phase; "
+            "k_nomial:K for any K from 2 to 1048576)") != std::string::npos);
 }
 
 TEST_CASE("trees and chains are forced by name and parameter") {
@@ -212,7 +212,7 @@ TEST_CASE("trees and chains are forced by name and parameter") {
     const Status refused = selection::check_forced(text);
     INFO(text << ": " << refused.message());
     CHECK(refused.code() == Code::kInvalidUsage);
-    const bool lists = refused.message().find(text[0] == 's' ? "there are recursive_doubling, chain"
+    const bool lists = refused.message().find(text[0] == 's' ? "choose one of recursive_doubling, chain"
                                                              : "k_nomial:8, ") != std::string::npos;
     CHECK(lists);
   }

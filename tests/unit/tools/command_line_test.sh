@@ -72,9 +72,9 @@ expect 0 'digraph topology' topo --topology "$folder/cluster.json" --collective 
 expect 2 'no algorithm "nonsense"' topo --per-host 2 --collective all_reduce --algorithm nonsense
 expect 2 'no collective "nonsense"' topo --per-host 2 --collective nonsense
 printf ' \n' >"$folder/empty.xml"
-expect 2 'empty.xml: there is nothing in it' topo --topology "$folder/empty.xml"
+expect 2 'empty.xml: the file is empty' topo --topology "$folder/empty.xml"
 printf '<system version="1"><cpu numaid="0"><pci busid="1"/></cpu></system>' >"$folder/unknown.xml"
-expect 2 'unknown.xml:1: there is nothing in it: .*1 PCI devices have no class' simulate --topology "$folder/unknown.xml" -s 8
+expect 2 'unknown.xml:1: the file has no GPU.*1 PCI devices have no class' simulate --topology "$folder/unknown.xml" -s 8
 # Every command and every file reads the names of collectives in the same ways.
 for name in alltoall all_to_all all-to-all AllToAll alltoall_; do
   expect 0 'rank 0 sends to' topo --per-host 4 --collective "$name"
@@ -103,9 +103,9 @@ wait $! || failed=1
 head -c 300 "$folder/cluster.json" >"$folder/cut.json"
 expect 2 'cut.json:[0-9]*: ' topo --topology "$folder/cut.json"
 sed 's/"version": 1/"version": 2/' "$folder/cluster.json" >"$folder/new.json"
-expect 2 'new.json:3: version: is 2, and this is for version 1' simulate --topology "$folder/new.json"
+expect 2 'new.json:3: version: is 2, but this library reads version 1' simulate --topology "$folder/new.json"
 sed '0,/"kind": "host"/s//"kind": "gpu"/' "$folder/cluster.json" >"$folder/gpu.json"
-expect 2 'networks and hosts are in networks' topo --topology "$folder/gpu.json"
+expect 2 'a network or host must be in a network' topo --topology "$folder/gpu.json"
 sed '0,/12.5/s//-3/' "$folder/cluster.json" >"$folder/rate.json"
 expect 2 'rate.json:[0-9]*: root.nodes\[0\].*gbytes_per_second: is not a number' topo --topology "$folder/rate.json"
 printf '<system version="1"><cpu numaid="x"/></system>' >"$folder/bad.xml"
@@ -165,7 +165,7 @@ expect 2 '\-\-factor: needs' simulate --hosts 2 -f 4
 expect 2 '\-\-factor' simulate --hosts 2 -e 64 -f 1
 expect 2 'a barrier has no size' simulate --hosts 2 --collective barrier -e 64
 expect 2 '\-\-trace is of one size' simulate --hosts 2 --algorithm ring -e 64 --trace "$folder/t"
-expect 2 'leave a rank no element' simulate --hosts 8 --collective alltoall -b 1 -e 8
+expect 2 'are less than one element' simulate --hosts 8 --collective alltoall -b 1 -e 8
 expect 2 'draws over sizes' simulate --hosts 2 --svg "$folder/curves.svg"
 expect 2 'one size makes no curve' simulate --hosts 2 -b 8 -e 15 --svg "$folder/curves.svg"
 expect 2 'both are for standard output' simulate --hosts 2 -e 64 --json --svg -
@@ -214,10 +214,10 @@ expect 2 '\-\-collective barrier: no effect beside .*ring_both_ways.json, which 
 expect 2 'no collective "nonsense"' schedule "$own" --collective nonsense
 sed 's/"all_reduce"/"all-reduce"/' "$own" >"$folder/hyphen.json"
 expect 0 'send .*chunk' schedule "$folder/hyphen.json" -n 4 --collective allreduce
-expect 2 'serve one root' schedule k_nomial:2 --collective broadcast --json
+expect 2 'support only one root' schedule k_nomial:2 --collective broadcast --json
 
 printf '{"format": "tutti schedule", "version": 1, "name": "late", "collective": "all_reduce", "least_ranks": 100, "do": []}' >"$folder/late.json"
-expect 1 'serves no number of ranks up to 64' verify "$folder/late.json"
+expect 1 'supports no number of ranks up to 64' verify "$folder/late.json"
 printf '{"format": "tutti schedule", "version": 1, "name": "none", "collective": "all_gather", "chunks": 1, "schedules": []}' >"$folder/none.json"
 expect 2 'schedules: there are not from 1' verify "$folder/none.json"
 expect 2 'excludes' verify "$own" --collective barrier
@@ -228,14 +228,14 @@ expect 1 'statements are run' verify "$folder/slow.json"
 levels=$(dirname "$0")/../../../examples/schedules/two_level.json
 expect 0 'two_level  *[1-9]' verify "$levels" --max-ranks 12
 expect 0 'Hosts of 3,3,3 ranks' verify "$levels" --hosts 3,3,3
-expect 1 'two_level .*FAILED: .*hosts 3,1: .*does not serve these ranks' verify "$levels" --hosts 3,1
+expect 1 'two_level .*FAILED: .*hosts 3,1: .*does not support these ranks' verify "$levels" --hosts 3,1
 for rank in 0 5 11; do
   "$tutti" schedule hierarchical -n 12 --hosts 4,4,4 -r $rank | sed 's/^hierarchical$/two_level/' >"$folder/built_in"
   expect 0 'all_reduce, rank' schedule "$levels" -n 12 --hosts 4,4,4 -r $rank
   cmp "$out" "$folder/built_in" || failed=1
 done
-expect 2 'does not serve these ranks' schedule "$levels" -n 4
-expect 2 'does not serve these ranks' schedule "$levels" -n 4 --hosts 3,1
+expect 2 'does not support these ranks' schedule "$levels" -n 4
+expect 2 'does not support these ranks' schedule "$levels" -n 4 --hosts 3,1
 expect 0 '^two_level .*' simulate --hosts 4 --per-host 4 -s 64M --algorithm "$levels"
 TUTTI_SCHEDULES=$levels expect 0 'two_level' explain all_reduce --hosts 3 --per-host 2
 TUTTI_SCHEDULES=$levels TUTTI_ALGORITHM=two_level expect 0 '^> two_level' explain all_reduce --hosts 3 --per-host 2 -s 8
@@ -250,7 +250,7 @@ TUTTI_SCHEDULES=$folder/dealt.json expect 2 'hosts 2,2, of the ranks 0 2, 1 3: '
 
 # Odd sizes and speeds, and what contradicts itself.
 expect 0 'barrier of 0 bytes' simulate --collective barrier --hosts 4 -s 1G
-expect 2 'leave a rank no element' simulate --hosts 8 --collective alltoall -s 7 --algorithm direct
+expect 2 'are less than one element' simulate --hosts 8 --collective alltoall -s 7 --algorithm direct
 for speed in 0Gb/s 0x10Gb/s 1e-300Gb/s 5Gb/s, -5Gb/s; do expect 2 '\-\-link' simulate --hosts 2 --link="$speed"; done
 expect 2 'only one of' simulate --hosts 4 --fat-tree 2 --sites 2
 expect 2 '\-\-per-host: .* has ranks already' simulate --topology "$folder/cluster.json" --per-host 7
@@ -385,9 +385,9 @@ expect 2 'No launcher' tune --seconds 1
 TUTTI_ALGORITHM=all_reduce:ring expect 0 '^forced: TUTTI_ALGORITHM' explain all_reduce -n 2 -s 8
 TUTTI_ALGORITHM=nonsense expect 2 'nonsense' explain all_reduce -n 2 -s 8
 TUTTI_ALGORITHM=allreduce:ring expect 0 '^forced: ' explain all_reduce -n 2 -s 8
-TUTTI_ALGORITHM=hierarchical expect 0 'TUTTI_ALGORITHM: hierarchical does not serve 2 ranks .*NUMA nodes' explain -n 2
+TUTTI_ALGORITHM=hierarchical expect 0 'TUTTI_ALGORITHM: hierarchical does not support 2 ranks .*NUMA nodes' explain -n 2
 TUTTI_ALGORITHM=all_reduce:direct expect 0 'all_reduce of 1 MiB, 4 ranks: direct$' topo --hosts 2 --per-host 2 --collective all_reduce -s 1M
-expect 2 'ring:2 does not serve these ranks: it needs several hosts, one of which has 2 ranks' simulate --per-host 4 --algorithm ring:2
+expect 2 'ring:2 does not support these ranks: it needs several hosts, one of which has 2 ranks' simulate --per-host 4 --algorithm ring:2
 # Processors that ranks share are known from a file.
 cat >"$folder/two_processors.json" <<'JSON'
 {"format": "tutti topology", "version": 1, "root": {"kind": "host", "name": "h", "nodes": [

@@ -49,7 +49,7 @@ json "[c['verdict'] for c in j['checks'] if c['check'] == 'TUTTI_BIND'] == ['pro
 # Settings and launchers.
 says 1 '^FAIL  TUTTI_BIND: TUTTI_BIND="socket" is not none, core or numa\. Fix: ' env TUTTI_BIND=socket "$tutti" doctor
 says 0 '^warn  TUTTI_SOCKET_IFNAME: .*did you mean TUTTI_INTERFACE' env TUTTI_SOCKET_IFNAME=eth0 "$tutti" doctor
-says 1 '^FAIL  interface: no interface with an address passes "nosuch" \(TUTTI_INTERFACE or the configuration\); there are .*Fix: ' \
+says 1 '^FAIL  interface: no interface with an address matches "nosuch" \(TUTTI_INTERFACE or config\.interface\)\. Available: .*Fix: ' \
   env TUTTI_INTERFACE=nosuch "$tutti" doctor
 says 1 '^FAIL  launcher: plain \(rank \? of 2\): that is not usable\. Fix: ' \
   env TUTTI_RANK=-1 TUTTI_WORLD_SIZE=2 "$tutti" doctor

@@ -184,7 +184,7 @@ TEST_CASE("doctor: interfaces and ports") {
   const Check none = check_interface(net::interface_addresses("=nosuch"), settings);
   CHECK(none.verdict == Verdict::kFail);
   CHECK(has(none.found,
-            "no interface with an address passes \"=nosuch\" (TUTTI_INTERFACE or the configuration); there are "));
+            "no interface with an address matches \"=nosuch\" (TUTTI_INTERFACE or config.interface). Available: "));
   const net::Address own = net::parse_address("127.0.0.1:0").value();
   CHECK(check_port(own, settings, 5000).verdict == Verdict::kOk);
   // All ports of the range are taken.
@@ -193,7 +193,7 @@ TEST_CASE("doctor: interfaces and ports") {
   settings.port_low = settings.port_high = net::local_address(taken->get())->port();
   const Check port = check_port(own, settings, 5000);
   CHECK(port.verdict == Verdict::kFail);
-  CHECK(has(port.found, "another process listens there; choose other ports by TUTTI_PORT_RANGE=low-high"));
+  CHECK(has(port.found, "another process listens there; choose other ports with TUTTI_PORT_RANGE=low-high"));
 }
 
 }  // namespace tutti::internal::test

@@ -79,18 +79,18 @@ TEST_CASE("files that are wrong are refused with line and field") {
   CHECK(error_of(with_root(R"({"kind": "host"})")) == "file:1: root: has no \"name\"");
   CHECK(error_of(with_root(R"({"kind": "box", "name": "a"})")).find("file:1: root.kind: is not network, host") == 0);
   CHECK(error_of(with_root(R"({"kind": "host", "name": "a", "colour": 1})")) ==
-        "file:1: root.colour: is not known here");
+        "file:1: root.colour: is an unknown field");
   CHECK(error_of(
             with_root("{\"kind\": \"network\", \"name\": \"a\", \"nodes\": [\n{\"kind\": \"host\", \"name\": \"b\"},\n"
                       "{\"kind\": \"host\", \"name\": \"b\"}]}"))
-            .find("file:3: root.nodes[1]: there is another \"b\"") == 0);
+            .find("file:3: root.nodes[1]: \"b\" exists already") == 0);
   CHECK(error_of(with_root(R"({"kind": "network", "name": "a", "nodes": [{"kind": "gpu", "name": "g"}]})"))
-            .find("networks and hosts are in networks") != std::string::npos);
+            .find("a network or host must be in a network") != std::string::npos);
   CHECK(error_of(with_root(R"({"kind": "host", "name": "a", "up": {"latency_us": -1}})"))
             .find("root.up.latency_us: is not a number") != std::string::npos);
   CHECK(error_of(with_root(R"({"kind": "host", "name": "a", "up": {"latency_us": 1e999}})")).find("file:1: ") == 0);
   CHECK(error_of(with_root(R"({"kind": "host", "name": "a", "links": [{"kind": "x", "between": ["b"]}]})"))
-            .find("root.links[0].between[0]: there is no \"b\" here") != std::string::npos);
+            .find("root.links[0].between[0]: \"b\" does not exist here") != std::string::npos);
   // Counts multiply: 2^23 hosts of 2^23 parts each.
   CHECK(error_of(with_root(R"({"kind": "network", "name": "a", "nodes": [{"kind": "host", "name": "h", "count": 8388608,
     "nodes": [{"kind": "numa", "name": "n", "count": 8388608}]}]})"))
@@ -100,7 +100,7 @@ TEST_CASE("files that are wrong are refused with line and field") {
             .find("ranks[1]: makes it more than") != std::string::npos);
   CHECK(error_of(
             R"({"format": "tutti topology", "version": 1, "root": {"kind": "network", "name": "a"}, "ranks": ["a"]})")
-            .find("rank 0 is in no host") != std::string::npos);
+            .find("rank 0 is not in a host") != std::string::npos);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ Status add_named(const std::string& wanted, const std::vector<Finding>& findings
     all += (all.empty() ? "" : ", ") + name_of(finding.port);
     if (wanted == finding.port.device || wanted == name_of(finding.port)) named.push_back(finding);
   }
-  if (named.empty()) return cannot_use(wanted, "there is no such port, but there are: " + all);
+  if (named.empty()) return cannot_use(wanted, "there is no such port. Available: " + all);
   const bool any = std::any_of(named.begin(), named.end(), [](const Finding& f) { return f.trouble.empty(); });
   if (!any) return cannot_use(wanted, troubles(named));
   for (Finding& finding : named) {
@@ -103,7 +103,7 @@ std::string why_chosen(const Port& port, const Options& options) {
 
 std::string why_not_chosen(const Finding& finding, const Port* fastest, const Options& options) {
   if (!finding.trouble.empty()) return "not usable: " + finding.trouble;
-  if (!options.devices.empty()) return "TUTTI_VERBS does not name it, or not usably";
+  if (!options.devices.empty()) return "TUTTI_VERBS does not select it";
   const std::string kind = unlike(finding.port, *fastest);
   return kind.empty() ? fmt::format("there are {} better ones", kMaxRails) : kind;
 }

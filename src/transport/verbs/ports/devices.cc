@@ -103,7 +103,7 @@ std::string fill_address(const Search& search, const std::vector<Gid>& gids, Por
   // iWARP's GIDs are hardware addresses; it connects by IP.
   if (port->fabric == Fabric::kIwarp) {
     if (search.options.connect == Connect::kExchange) {
-      return "iWARP connects through librdmacm alone: leave connect=exchange out of TUTTI_VERBS";
+      return "iWARP connects only through librdmacm. Remove connect=exchange from TUTTI_VERBS";
     }
     port->netdev = interface_of(search.roots, port->device, port->port);
     const auto address = address_of_interface(port->netdev);
@@ -117,7 +117,7 @@ std::string fill_address(const Search& search, const std::vector<Gid>& gids, Por
   }
   const Gid* const gid = choose_gid(gids, search.options.gid_index);
   if (gid == nullptr && search.options.gid_index >= 0) {
-    return fmt::format("TUTTI_VERBS asks for gid_index={}, where it has no GID", search.options.gid_index);
+    return fmt::format("TUTTI_VERBS asks for gid_index={}, but the port has no GID there", search.options.gid_index);
   }
   if (gid == nullptr) return "no GID: its network interface has no address (ip addr add ADDRESS/BITS dev INTERFACE)";
   port->gid_index = gid->index;
@@ -145,7 +145,7 @@ std::string state_trouble(const ibv_port_attr& attributes, const Port& port) {
   if (port.fabric == Fabric::kInfiniband) {
     return what + (attributes.state == IBV_PORT_DOWN
                        ? ": check cable and switch"
-                       : ": a subnet manager must configure it (opensm, or that of the switch)");
+                       : ": a subnet manager must configure it (opensm, or the switch's)");
   }
   return fmt::format("{}: check cable and switch, and set its network interface up (ip link set {} up)", what,
                      port.netdev.empty() ? "INTERFACE" : port.netdev);
