@@ -170,7 +170,7 @@ TEST_CASE("files of other machines and versions are refused") {
   other.machine = "another";
   auto refused = written(to_json(other));
   CHECK(refused.status().code() == Code::kInvalidUsage);
-  CHECK(refused.status().message().find("tuning.json:4: machine: is \"another\", and this is") != std::string::npos);
+  CHECK(refused.status().message().find("tuning.json:4: machine: is \"another\", but here it is") != std::string::npos);
   other = some_tuning();
   other.library = "0.0.1";
   CHECK(written(to_json(other)).status().message().find("tuning.json:5: library: is \"0.0.1\"") != std::string::npos);
