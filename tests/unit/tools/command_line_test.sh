@@ -219,7 +219,7 @@ expect 2 'support only one root' schedule k_nomial:2 --collective broadcast --js
 printf '{"format": "tutti schedule", "version": 1, "name": "late", "collective": "all_reduce", "least_ranks": 100, "do": []}' >"$folder/late.json"
 expect 1 'supports no number of ranks up to 64' verify "$folder/late.json"
 printf '{"format": "tutti schedule", "version": 1, "name": "none", "collective": "all_gather", "chunks": 1, "schedules": []}' >"$folder/none.json"
-expect 2 'schedules: there are not from 1' verify "$folder/none.json"
+expect 2 'schedules: must list 1 to' verify "$folder/none.json"
 expect 2 'excludes' verify "$own" --collective barrier
 printf '{"format": "tutti schedule", "version": 1, "name": "slow", "collective": "barrier", "do": [{"for": "k", "below": 2000000, "do": []}]}' >"$folder/slow.json"
 expect 1 'statements are run' verify "$folder/slow.json"
