@@ -297,7 +297,7 @@ TEST_CASE("datatypes that were made badly, or not for this communicator, are ref
   tuttiComm_t const comm = comms[0];
   tuttiDataType_t type = tuttiUint8;
   check_refused(tuttiTypeCreate(nullptr, 12, comm), comm, "datatype is NULL");
-  check_refused(tuttiTypeCreate(&type, 0, comm), comm, "1 to 4096 bytes");
+  check_refused(tuttiTypeCreate(&type, 0, comm), comm, "from 1 to 4096, and is 0");
   check_refused(tuttiTypeCreate(&type, 4097, comm), comm, "from 1 to 4096, and is 4097");
   CHECK(type == tuttiUint8);
   check_refused(tuttiTypeDestroy(tuttiFloat32, comm), comm, "built-in datatype");
