@@ -208,7 +208,7 @@ head -c 200 "$own" >"$folder/cut.json"
 expect 2 'cut.json:[0-9]*: ' verify "$folder/cut.json"
 TUTTI_SCHEDULES=$folder/cut.json expect 2 'cut.json:[0-9]*: ' explain all_reduce
 sed 's/ring_both_ways/ring/' "$own" >"$folder/taken.json"
-TUTTI_SCHEDULES=$folder/taken.json expect 2 'name: "ring" is another' explain all_reduce
+TUTTI_SCHEDULES=$folder/taken.json expect 2 'name: "ring" is already the name' explain all_reduce
 expect 0 'send .*chunk' schedule "$own" -n 4 --collective all_reduce
 expect 2 '\-\-collective barrier: no effect beside .*ring_both_ways.json, which is of all_reduce' schedule "$own" -n 4 --collective barrier
 expect 2 'no collective "nonsense"' schedule "$own" --collective nonsense
