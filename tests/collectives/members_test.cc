@@ -257,7 +257,8 @@ TEST_CASE("members that do not agree get errors that name the cause", "[processe
       return result == expected && text.find(why) != std::string::npos ? std::string() : "not \"" + why + "\": " + text;
     };
     std::string wrong = refused(ids[0], {rank, rank}, tuttiInvalidArgument, "twice");
-    if (wrong.empty()) wrong = refused(ids[0], {(rank + 1) % 3}, tuttiInvalidArgument, "does not list the calling rank");
+    if (wrong.empty())
+      wrong = refused(ids[0], {(rank + 1) % 3}, tuttiInvalidArgument, "does not list the calling rank");
     if (wrong.empty()) wrong = refused(ids[0], {rank, 3}, tuttiInvalidArgument, "ranks[1] is 3");
     if (wrong.empty()) wrong = refused(0, {rank}, tuttiInvalidArgument, "id is 0");
     // In another order.
