@@ -93,8 +93,9 @@ Status check_devices(const std::vector<RankSettings>& told) {
       std::find_if(told.begin(), told.end(), [&](const auto& one) { return one.cuda_memory != told[0].cuda_memory; });
   if (other == told.end()) return {};
   const auto memory = [](const RankSettings& one) { return one.cuda_memory ? "a CUDA device" : "the host"; };
-  return Status::invalid_usage(fmt::format("buffers of rank 0 are in the memory of {}, those of rank {} in that of {}",
-                                           memory(told[0]), other - told.begin(), memory(*other)));
+  return Status::invalid_usage(
+      fmt::format("buffers of rank 0 are in memory of {}, but those of rank {} are in memory of {}", memory(told[0]),
+                  other - told.begin(), memory(*other)));
 }
 
 // Of the longest messages of all ranks that take turns on a processor. Beyond, the turns of one operation are so many
