@@ -1,4 +1,4 @@
-/* Part of tutti/tutti.h: version and errors, and how communicators are made, asked and ended. */
+/* Part of tutti/tutti.h: version and errors; creating, querying and ending communicators. */
 #ifndef TUTTI_COMMUNICATOR_H_
 #define TUTTI_COMMUNICATOR_H_
 
@@ -14,13 +14,13 @@ extern "C" {
 /* *version = major * 10000 + minor * 100 + patch of the library that is loaded, which may be newer than this header
  * (TUTTI_VERSION_CODE). tuttiInvalidArgument if version is NULL. */
 TUTTI_EXPORT tuttiResult_t tuttiGetVersion(int *version);
-/* A short constant text for a result; "unknown result code" for any other value; never NULL. The library's. */
+/* A short constant text for a result; "unknown result code" for any other value; never NULL. The library owns it. */
 TUTTI_EXPORT const char *tuttiGetErrorString(tuttiResult_t result);
-/* The full text of the last error of `comm`, from any thread. If the communicator has failed: the error that failed it;
- * else that of the last refused call. If comm is NULL or not a valid communicator: the last error returned to the
- * calling thread. tuttiInProgress is not an error. A successful call keeps the text. Never NULL; empty if there was no
- * error. The library owns the text. It is valid until the calling thread calls this function again or ends. Any thread,
- * also beside an operation; does not block. */
+/* The full text of the last error of `comm`, from any thread. If the communicator has failed, that is the error that
+ * failed it; else the error of the last refused call. If comm is NULL or not a valid communicator, it is the last error
+ * returned to the calling thread. tuttiInProgress is not an error. A successful call keeps the text. Never NULL; empty
+ * if there was no error. The library owns the text. It is valid until the calling thread calls this function again or
+ * ends. Any thread, also during an operation; does not block. */
 TUTTI_EXPORT const char *tuttiGetLastError(tuttiComm_t comm);
 
 /* ---- Communicators ---------------------------------------------------------------------------- */
@@ -32,113 +32,114 @@ TUTTI_EXPORT const char *tuttiGetLastError(tuttiComm_t comm);
 TUTTI_EXPORT tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
 
 /* Joins the communicator of `id` as `rank` of `nranks`. Collective: returns when all ranks have joined, or fails after
- * the init timeout. 0 <= rank < nranks. *comm is written only on success, and is the caller's until tuttiCommDestroy or
- * tuttiCommAbort. Errors of this and the other ways to make communicators: tuttiInvalidArgument; tuttiInvalidUsage
- * (invalid variable, no launcher, too many communicators); tuttiTimeout, whose text names the ranks that have not
- * joined; tuttiRemoteError if a rank died or failed meanwhile; tuttiSystemError. Ranks that do not agree about the job
- * (its size, which process has which rank) get tuttiInvalidUsage, which names them. If a rank is refused for its
- * settings (config, TUTTI_ variables except those that describe the job), it tells the other ranks, which then fail
- * too. It tries for up to 5 s to reach the root service. The id is then used. */
+ * the init timeout. 0 <= rank < nranks. *comm is written only on success. The caller owns it until tuttiCommDestroy or
+ * tuttiCommAbort. Errors of all calls that make communicators: tuttiInvalidArgument; tuttiInvalidUsage (invalid
+ * variable, no launcher, too many communicators); tuttiTimeout, whose text names the ranks that have not joined;
+ * tuttiRemoteError if a rank died or failed meanwhile; tuttiSystemError. Ranks that do not agree about the job (its
+ * size, which process has which rank) get tuttiInvalidUsage, which names them. If a rank is refused for its settings
+ * (config, TUTTI_ variables except those that describe the job), it tells the other ranks, which then fail too. The
+ * refused rank tries for up to 5 s to reach the root service. The id is then used up. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
-/* The same with settings; config may be NULL, and is the caller's again when the call returns. */
+/* tuttiCommInitRank with settings. config may be NULL; the caller may change or free it when the call returns. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
                                                    const tuttiConfig_t *config);
 /* Joins the job that the launcher describes in the environment: torchrun, Open MPI's mpirun, MPICH's mpiexec (Hydra),
  * srun, or TUTTI_RANK, TUTTI_WORLD_SIZE and TUTTI_ROOT=host:port. tuttiInvalidUsage if there is no job. Collective.
  * config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
-/* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process: comms[i] is rank i, for a thread
- * of its own. A devlist gives the CUDA device of each rank, or -1 (host memory) for all ranks. If devlist is NULL,
- * config.device says where buffers are (default: in host memory). Several ranks may have one device. The call
+/* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process. comms[i] is rank i; use each from
+ * a thread of its own. devlist[i] is the CUDA device of rank i, or all entries are -1 (host memory). If devlist is
+ * NULL, config.device says where buffers are (default: in host memory). Several ranks may share a device. The call
  * makes all communicators or none; comms is written only on success. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const int *devlist);
-/* The same with settings, for all ranks; config as above. */
+/* tuttiCommInitAll with settings, which apply to all ranks; config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, const int *devlist,
                                                   const tuttiConfig_t *config);
 
 /* A color of tuttiCommSplit: no communicator. */
 #define TUTTI_SPLIT_NOCOLOR (-1)
 
-/* Makes communicators of the ranks of `comm`, as ncclCommSplit. The ranks with the same color >= 0 make one. They are
- * ordered by key, and for equal keys by their ranks in `comm`. With TUTTI_SPLIT_NOCOLOR a rank takes part and gets
- * *newcomm = NULL. Collective: an operation of `comm`, behind its queued operations. No rank joins again: a new
- * communicator uses the listening sockets of its ranks and the connections by which they detect failures, and starts no
- * thread. It makes its own links when operations first need them. `comm` and the communicators split from it are like
- * any others: each can be split, and they are finalized, destroyed and aborted in any order. If one fails, the others
- * do not, but a rank that dies fails all communicators it belongs to.
+/* Makes communicators of the ranks of `comm`, as ncclCommSplit. The ranks with the same color >= 0 form one
+ * communicator. They are ordered by key, and for equal keys by their ranks in `comm`. With TUTTI_SPLIT_NOCOLOR a rank
+ * takes part and gets *newcomm = NULL. Collective: an operation of `comm`, behind its queued operations. No rank joins
+ * again: a new communicator shares the listening sockets and the failure-detection connections of `comm`, and starts no
+ * thread. It makes its own links when operations first need them. `comm` and the communicators split from it are
+ * independent: each can be split, and they may be finalized, destroyed and aborted in any order. If one fails, the
+ * others do not, but a rank that dies fails all communicators it belongs to.
  *
- * If config is NULL, the new communicator has the settings of `comm`, with those that rank 0 of `comm` decides.
+ * If config is NULL, the new communicator has the settings of `comm`, including those that rank 0 of `comm` decides.
  * Otherwise config changes the fields that it sets. For the settings that rank 0 decides, the value of the new
- * communicator's rank 0 applies. A new communicator cannot have a transport that `comm` has not, nor another interface,
- * port range or RDMA setting (tuttiInvalidArgument). The memory of its buffers (config.device) may change if all of its
- * ranks set it.
+ * communicator's rank 0 applies. A new communicator cannot add a transport, or change interface, port range or RDMA
+ * settings (tuttiInvalidArgument). The memory of its buffers (config.device) may change if all of its ranks set it.
  *
- * *newcomm is written only on success, and is the caller's like any communicator. All ranks make their communicator or
- * none does. If a rank is refused for its arguments, or because its thread has an open group, it gets
- * tuttiInvalidArgument or tuttiInvalidUsage; all others get tuttiInvalidUsage with that rank and the reason. If a rank
- * cannot make its communicator, it gets the cause (tuttiSystemError) and the others get tuttiRemoteError. `comm` goes
- * on in either case. Exception: if a rank dies or aborts `comm` during the call, some of the others may have their new
- * communicator, and the rest get tuttiRemoteError. The new communicators then fail: within a second their operations
- * return tuttiRemoteError. An operation that needs only ranks that have the communicator may succeed before that.
+ * *newcomm is written only on success; the caller owns it. All ranks make their communicator or none does. If a rank is
+ * refused for its arguments, or because its thread has an open group, it gets tuttiInvalidArgument or
+ * tuttiInvalidUsage; all others get tuttiInvalidUsage with that rank and the reason. If a rank cannot make its
+ * communicator, it gets the cause (tuttiSystemError) and the others get tuttiRemoteError. `comm` stays usable in either
+ * case. Exception: if a rank dies or aborts `comm` during the call, some of the others may have their new communicator,
+ * and the rest get tuttiRemoteError. The new communicators then fail: within a second their operations return
+ * tuttiRemoteError. An operation that needs only ranks that have the communicator may succeed before that.
  *
- * Errors of `comm` are those of its operations: tuttiMismatch if a rank calls something else. */
+ * `comm` itself fails as in other operations: with tuttiMismatch if a rank calls something else. */
 TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                           const tuttiConfig_t *config);
 
 /* Makes a communicator of some ranks of `comm`, as MPI_Comm_create_group: collective over these ranks only. ranks[i] is
  * the rank in `comm` of rank i of the new communicator; the caller must be among them. All of them pass the same list
  * and the same id. One of them gets the id from tuttiCommGetGroupId and passes it to the others. The new communicator
- * shares the same resources as one of tuttiCommSplit, and config has the same meaning.
+ * shares the same resources as a communicator from tuttiCommSplit, and config has the same meaning.
  *
- * This call is not an operation of `comm`: any thread may call it, beside operations and in any order with them; `comm`
+ * This call is not an operation of `comm`: any thread may call it, during operations and in any order with them. `comm`
  * may have failed. Returns when all members have their communicator, or fails after the init timeout: tuttiTimeout
- * names the ranks that have not called it. Errors number ranks as the group does. tuttiCommAbort of `comm` ends the
- * call. So does tuttiCommRevoke of `comm` on any rank during the call: tuttiAborted on that rank and on the other
- * members. If a member has destroyed its `comm` without calling this, the others get tuttiRemoteError; if it has
- * aborted its `comm`, that or tuttiAborted. tuttiCommDestroy of `comm` waits for this call. An id serves one group:
- * tuttiInvalidUsage if another communicator of this rank has it, or had it lately. If a rank is refused for its config,
- * it tells the others, which get tuttiRemoteError or tuttiInvalidUsage with its reason. A rank that is refused for
- * `ranks` or `id` (tuttiInvalidArgument) cannot tell them. *newcomm is written only on success. */
+ * names the ranks that have not called it. Errors use the rank numbers of the group. tuttiCommAbort of `comm` ends the
+ * call. tuttiCommRevoke of `comm` on any rank during the call ends it with tuttiAborted on all members. If a member has
+ * destroyed its `comm` without calling this, the others get tuttiRemoteError. If it has aborted its `comm`, they get
+ * tuttiRemoteError or tuttiAborted. tuttiCommDestroy of `comm` waits for this call. An id serves one group:
+ * tuttiInvalidUsage if another communicator of this rank uses it or used it recently. If a rank is refused for its
+ * config, it tells the others, which get tuttiRemoteError or tuttiInvalidUsage with its reason. A rank that is refused
+ * for `ranks` or `id` (tuttiInvalidArgument) cannot tell them. *newcomm is written only on success. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCreateGroup(tuttiComm_t comm, uint64_t id, int nranks, const int *ranks,
                                                 tuttiComm_t *newcomm, const tuttiConfig_t *config);
 /* Writes an id for one group of ranks of `comm`, or of communicators that share its connections. No other rank gets the
  * same one. Any thread; does not wait for other ranks. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetGroupId(tuttiComm_t comm, uint64_t *id);
 
-/* Waits for queued operations, and tells the peers that this rank leaves and what it has called. Waits at most two
- * seconds for unsent data. Then waits at most one second for the other ranks to finalize. It does not wait for them if
- * the communicator has failed or one thread serves several of its ranks. If some ranks have not finalized in that time,
- * the next communicator of this process waits half as long, down to 1 ms. If all have, the next one waits twice as
- * long, up to a second.
+/* Waits for queued operations. Tells the peers that this rank leaves, and which operations it has called. Waits at most
+ * two seconds for unsent data, then at most one second for the other ranks to finalize. It does not wait for them if
+ * the communicator has failed, or if one thread calls for several of its ranks. If some ranks have not finalized in
+ * that time, the next communicator of this process waits half as long, down to 1 ms. If all have, the next one waits
+ * twice as long, up to a second.
  *
  * tuttiMismatch if ranks have called different collectives, or one more than another, also if those exchanged no data.
  * A rank whose wait has run out may return tuttiSuccess; the ranks that leave after it get the error. If an operation
  * needs data of a rank that has left without calling it, or has called something else, the operation itself fails with
- * tuttiMismatch; a receive fails with tuttiRemoteError. Later operations are tuttiInvalidUsage. Queries, tuttiCommAbort
- * and tuttiCommDestroy may follow. A second tuttiCommFinalize does nothing and returns tuttiSuccess. */
+ * tuttiMismatch; a receive fails with tuttiRemoteError. Later operations return tuttiInvalidUsage. Queries,
+ * tuttiCommAbort and tuttiCommDestroy remain allowed. A second tuttiCommFinalize does nothing and returns
+ * tuttiSuccess. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
-/* Waits for an operation that another thread is in, finalizes if that was not done, and frees the communicator.
- * Exception: tuttiInvalidUsage means that the thread has calls of it in an open group; then nothing is freed.
+/* Waits for an operation of another thread, finalizes if the caller has not, and frees the communicator. Exception: if
+ * the thread has calls of the communicator in an open group, the call returns tuttiInvalidUsage and frees nothing.
  * tuttiCommAbort ends the wait. Returns tuttiMismatch in the cases of tuttiCommFinalize, unless a collective,
  * tuttiCommFinalize, or a stream or event with an operation of the communicator has returned it before. Other failures
  * of the communicator are not errors of this call. NULL is allowed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 /* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the communicator. Another
- * thread may be inside an operation, finalize or destroy meanwhile. That call returns soon, an operation or finalize
- * with tuttiAborted; later calls of that thread on the communicator are refused. */
+ * thread may be inside an operation, finalize or destroy. That call returns soon; an operation or finalize returns
+ * tuttiAborted. Later calls of that thread on the communicator are refused. */
 TUTTI_EXPORT tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
-/* As ncclCommGetUniqueId: *id = a new unique id, as of tuttiGetUniqueId, for a communicator with other ranks, such as
- * ones that come later. Interface, port range, init timeout and wait notice are those of `comm`. `comm` is not changed
- * and may have failed. One rank calls this and passes the id on. Its process must live until all ranks of the new
- * communicator have joined. *id is written only on success. Any thread; waits for no rank. */
+/* As ncclCommGetUniqueId: *id = a new unique id, as of tuttiGetUniqueId, for a communicator that includes other ranks,
+ * such as ranks that start later. Interface, port range, init timeout and wait notice are those of `comm`. The call
+ * does not change `comm`, which may have failed. One rank makes the call and passes the id to the others. Its process
+ * must live until all ranks of the new communicator have joined. *id is written only on success. Any thread; waits for
+ * no rank. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId *id);
-/* The only value of the flags of tuttiCommRevoke so far. */
+/* The only value of the flags of tuttiCommRevoke. */
 #define TUTTI_REVOKE_DEFAULT 0
 /* As ncclCommRevoke: ends all running and queued operations of the communicator, here and on the peers. They and all
  * later operations return tuttiAborted; the text names the rank that revoked it. Frees nothing: queries,
- * tuttiCommDestroy and tuttiCommAbort may follow. A communicator that has failed already keeps its error. Any thread,
- * any number of times, also while others are inside an operation, finalize or destroy. Does not wait for peers. flags
- * must be TUTTI_REVOKE_DEFAULT. */
+ * tuttiCommDestroy and tuttiCommAbort may follow. A communicator that has already failed keeps its error. Any thread,
+ * any number of times, also while other threads are inside an operation, finalize or destroy. Does not wait for peers.
+ * flags must be TUTTI_REVOKE_DEFAULT. */
 TUTTI_EXPORT tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
 /* *error = tuttiSuccess, or the error that failed the communicator. Does not block. A CUDA device that no longer works
  * is detected only when the communicator is finalized or destroyed. */
@@ -153,18 +154,18 @@ TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
 /* Which algorithm and transports serve a collective on a vector of `bytes` bytes (of all blocks together, if the vector
  * has a block for each rank), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp". For buffers on a CUDA
  * device: "direct" (a kernel, when the ranks' calls arrive together), "direct by windows", or "... through the host".
- * Writes at most `size` bytes to the caller's `text`, with a zero at the end; 128 are enough. tuttiInvalidArgument if
- * the text does not fit (nothing is written), or if `collective` is not a tuttiCollective_t; tuttiInvalidUsage if a
- * forced algorithm does not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank. The
- * transports are too, unless RDMA connects only some of the hosts; then each rank names those that it uses itself. If
- * an operator does not commute, another algorithm that keeps the rank order may serve. Any thread.
+ * Writes at most `size` bytes to `text`, including the terminating zero; 128 are enough. tuttiInvalidArgument if the
+ * text does not fit (nothing is written), or if `collective` is not a tuttiCollective_t; tuttiInvalidUsage if a forced
+ * algorithm does not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank. So are the
+ * transports, unless RDMA connects only some of the hosts; then each rank names the transports that it uses. If an
+ * operator does not commute, another algorithm that keeps the rank order may serve. Any thread.
  *
  * With a `size` below 1024, the text is this one line. From 1024 on, further lines follow if an algorithm is selected.
- * First comes the reason ("forced: ...", "measured to be fastest: ...", "predicted to be fastest"), and, if predictions
- * use the fitted costs of a measured job (TUTTI_TUNING), which job that is. Then follows a line for each algorithm that
- * could serve, the fastest first, as many as fit: "ring: predicted 12.3 us", or "ring: not predicted". Newlines
- * separate the lines; no line is cut off, and the last one ends without a newline. Lines after the first are for
- * people: they may change. */
+ * The second line has the reason ("forced: ...", "measured to be fastest: ...", "predicted to be fastest"). If
+ * predictions use the fitted costs of a measured job (TUTTI_TUNING), it also names that job. Then follows a line for
+ * each usable algorithm, the fastest first, as many as fit: "ring: predicted 12.3 us", or "ring: not predicted".
+ * Newlines separate the lines; no line is cut off, and the last one ends without a newline. Do not parse the lines
+ * after the first: their format may change. */
 TUTTI_EXPORT tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char *text,
                                             size_t size);
 

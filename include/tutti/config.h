@@ -11,12 +11,12 @@
  * TUTTI_CONFIG_UNDEF_INT for a number, NULL for a text. An unset field takes the value of the environment variable
  * named beside it, else the default. A field that is set wins over the variable; an empty text is the default. Values
  * are those of the variables (docs/settings.md). An invalid value is tuttiInvalidArgument, and the text names the
- * field. (An invalid variable is tuttiInvalidUsage, even if a field overrides it.) Whether an interface exists is
- * checked when addresses are needed. Texts are copied before the call returns.
+ * field. (An invalid variable is tuttiInvalidUsage, even if a field overrides it.) tutti checks whether an interface
+ * exists when it first needs an address. Texts are copied before the call returns.
  *
  * Later versions add fields at the end, where all bits zero (0, NULL) mean unset. A caller compiled with a later
- * version than the library's may leave them so. If it sets one, the library refuses the call with tuttiInvalidArgument
- * and does not ignore the setting. The library also refuses a caller of a later major version. */
+ * version than the library's may leave them so. If the caller sets such a field, the library refuses the call with
+ * tuttiInvalidArgument. The library also refuses a caller of a later major version. */
 typedef struct {
   size_t size;             /* sizeof(tuttiConfig_t) as the caller was compiled */
   unsigned int magic;      /* 0x74757474 */

@@ -37,11 +37,11 @@ typedef struct tuttiWindow *tuttiWindow_t;
 typedef enum {
   tuttiSuccess = 0,
   tuttiUnhandledCudaError = 1,
-  tuttiSystemError = 2,     /* a system call failed, and the text has errno's; or memory ran out */
+  tuttiSystemError = 2,     /* a system call failed (the text includes errno's), or memory ran out */
   tuttiInternalError = 3,   /* a defect in tutti, or a user-defined operator or host function threw an exception
                                (tuttiSystemError for bad_alloc and system_error) */
   tuttiInvalidArgument = 4, /* an argument is outside its domain */
-  tuttiInvalidUsage = 5,    /* the arguments are fine, the call is not (wrong state, wrong environment) */
+  tuttiInvalidUsage = 5,    /* the arguments are valid, but the call is not allowed now (wrong state or environment) */
   tuttiRemoteError = 6,     /* a peer died, left, or failed; the text names the rank */
   tuttiInProgress = 7,      /* not complete yet */
   tuttiTimeout = 8,         /* the communicator's timeout passed; the text names the ranks that were waited for */
@@ -69,23 +69,23 @@ typedef enum {
   tuttiBfloat16 = 9,
   tuttiFloat8e4m3 = 10, /* OCP FP8 E4M3: no infinity, saturates at 448 */
   tuttiFloat8e5m2 = 11, /* OCP FP8 E5M2; overflow saturates at 57344 */
-  tuttiNumTypes = 12,   /* as ncclNumTypes: of those above */
+  tuttiNumTypes = 12,   /* the number of the types above, as ncclNumTypes */
   tuttiInt16 = 100,
   tuttiUint16 = 101,
   tuttiComplex64 = 102,  /* two float32: real part, imaginary part (C's float _Complex) */
   tuttiComplex128 = 103, /* two float64 */
-  tuttiBool = 104,       /* one byte: any value but 0 is true; what is combined is 0 or 1 */
+  tuttiBool = 104,       /* one byte: any value except 0 is true; results are 0 or 1 */
   tuttiDataTypeMax = 0x7fffffff /* from 1000 on: of tuttiTypeCreate */
 } tuttiDataType_t;
 
 /* 16- and 8-bit floats are combined in float32 and rounded once per combination. Integer sums and products wrap.
  * tuttiAvg is the sum divided by the number of ranks, once, after the last addition. For integers the (wrapped) sum is
- * divided with truncation towards zero, as in NCCL. If a rank contributes NaN the result is NaN, also of max and min;
- * +0 is above -0. Every NaN that a reduction of two or more ranks returns is the same: a quiet one with all bits set.
- * Payloads are lost. Built-in operators and pre-multiplied sums round to nearest and keep denormal numbers, in any
+ * divided with truncation towards zero, as in NCCL. If a rank contributes NaN, the result is NaN, also for max and min.
+ * +0 is above -0. Every NaN that a reduction of two or more ranks returns is the same quiet NaN with all bits set;
+ * payloads are lost. Built-in operators and pre-multiplied sums round to nearest and keep denormal numbers, in any
  * floating-point mode of the thread. So all ranks of an all-reduce get the same bits, whatever the data. Complex
  * numbers have sum, prod and avg (prod by the plain formula, without C's Annex G for infinities). For booleans, sum and
- * max are lor, prod and min are land, and there is no avg. An operator that the datatype does not have is
+ * max are lor, prod and min are land, and there is no avg. An operator that the datatype does not support is
  * tuttiInvalidArgument. */
 typedef enum {
   tuttiSum = 0,
@@ -93,24 +93,24 @@ typedef enum {
   tuttiMax = 2,
   tuttiMin = 3,
   tuttiAvg = 4,
-  tuttiNumOps = 5, /* as ncclNumOps: of those above */
-  tuttiBand = 100, /* bit by bit: and, or, exclusive or; of integers and booleans */
+  tuttiNumOps = 5, /* the number of the operators above, as ncclNumOps */
+  tuttiBand = 100, /* bitwise and, or, exclusive or; for integers and booleans */
   tuttiBor = 101,
   tuttiBxor = 102,
-  tuttiLand = 103, /* logical: whether the elements are not 0; gives 0 or 1; of integers and booleans */
+  tuttiLand = 103, /* logical and, or, exclusive or (true: not 0); gives 0 or 1; integers and booleans */
   tuttiLor = 104,
   tuttiLxor = 105,
   tuttiRedOpMax = 0x7fffffff
 } tuttiRedOp_t; /* values from 1000 on are user-defined operators: see operators.h */
 
-/* Where the scalar of a pre-multiplied sum lies. */
+/* Where the scalar of a pre-multiplied sum is. */
 typedef enum {
-  tuttiScalarDevice = 0,        /* memory of the caller's, read when an operation runs */
+  tuttiScalarDevice = 0,        /* the caller's memory, read when an operation runs */
   tuttiScalarHostImmediate = 1, /* host memory that is read when the operator is made */
   tuttiScalarResidenceMax = 0x7fffffff
 } tuttiScalarResidence_t;
 
-/* The collectives, for calls that ask about one. Numbers up to 30 are reserved for later ones. */
+/* The collectives, as an argument of queries. Numbers up to 30 are reserved for later ones. */
 typedef enum {
   tuttiCollectiveAllReduce = 0,
   tuttiCollectiveReduceScatter = 1,
@@ -136,7 +136,7 @@ typedef enum {
 /* Opaque bytes; copy them to the other ranks by any means. They hold the job's secret: any process that has them can
  * join. */
 typedef struct {
-  char internal[TUTTI_UNIQUE_ID_BYTES]; /* not to be looked at */
+  char internal[TUTTI_UNIQUE_ID_BYTES]; /* opaque */
 } tuttiUniqueId;
 
 #endif /* TUTTI_TYPES_H_ */

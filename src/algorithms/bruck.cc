@@ -14,8 +14,8 @@ class ScratchPlaces {
  public:
   ScratchPlaces(std::uint32_t n, std::uint32_t me) : n_(n), me_(me) {}
 
-  // In the message of the round of `bit`, which begins with the highest place: so the blocks that have arrived lie as
-  // in the output.
+  // The index in the message of the round of `bit`, which begins with the highest place, so that arrived blocks have
+  // the order of the output.
   [[nodiscard]] std::uint32_t index(std::uint32_t k, std::uint32_t bit) const {
     return blocks(bit) - 1 - (k / (2 * bit) * bit + k % bit);
   }
@@ -29,7 +29,7 @@ class ScratchPlaces {
   [[nodiscard]] At received(std::uint32_t bit) const {
     return {Buffer::kScratch, (2 + static_cast<std::uint32_t>(std::countr_zero(bit))) * half()};
   }
-  // Where the block of place k lies after the rounds below `bit`.
+  // The position of the block of place k after the rounds below `bit`.
   [[nodiscard]] At before(std::uint32_t k, std::uint32_t bit) const {
     const std::uint32_t done = k % bit;
     if (done == 0) return {Buffer::kInput, (me_ + k) % n_};
@@ -43,7 +43,7 @@ class ScratchPlaces {
   std::uint32_t me_;
 };
 
-// Copies blocks one by one; those that lie one behind the other, in both places, in one step.
+// Copies blocks; blocks that are contiguous in source and target are one step.
 class Copies {
  public:
   explicit Copies(Builder& b) : b_(b) {}
@@ -94,7 +94,7 @@ void bruck_all_to_all(Builder& b) {
     copies.write();
     b.send_from(to, sent, blocks);
     b.recv_into(from, received, blocks);
-    // Those that have no higher bit have arrived.
+    // Blocks without a higher bit have arrived.
     for (std::uint32_t k = std::min(2 * bit, n) - 1; k >= bit; --k) {
       copies.add({received.buffer, received.chunk + places.index(k, bit)}, {Buffer::kOutput, (me + n - k) % n});
     }

@@ -3,13 +3,13 @@
 // travelled k when the last bit of k is done. Every block is moved as often as k has bits: for small blocks and many
 // members.
 //
-// Nothing is rotated: the blocks of a round are packed from where they lie, the input or what an earlier round has
-// received, and each goes into the output after its last round.
+// Nothing is rotated: the blocks of a round are packed from their present positions (the input or an earlier round's
+// message), and each goes into the output after its last round.
 //
 // Bruck, Ho, Kipnis, Upfal, Weathersby: Efficient algorithms for all-to-all communications in multiport
 // message-passing systems, IEEE Trans. Parallel Distrib. Syst. 8 (1997), section 3 (index).
 //
-// Cost, where packing and unpacking take gamma for a byte: ceil(log2 n) (alpha + B/2 (beta + gamma)).
+// Cost, if packing and unpacking take gamma for a byte: ceil(log2 n) (alpha + B/2 (beta + gamma)).
 #pragma once
 
 #include "algorithms/group.h"

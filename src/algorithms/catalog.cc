@@ -17,12 +17,12 @@
 namespace tutti::internal::algorithms {
 namespace {
 
-// What stands before the colon.
+// The part before the colon.
 std::string_view stem_of(std::string_view name) {
   return name.substr(0, name.find(':'));
 }
 
-// What stands behind it, written as the catalog writes it; 0 if that is none.
+// The parameter after the colon, in the catalog's form; 0 if it is invalid.
 int value_of(std::string_view name) {
   const std::string_view digits = name.substr(std::min(name.size(), stem_of(name).size() + 1));
   int value = 0;
@@ -37,7 +37,7 @@ const AlgorithmEntry* find_listed(Collective collective, std::string_view name) 
   return at == catalog().end() ? nullptr : &*at;
 }
 
-// Entries that the catalog does not list and somebody has asked for. Never freed: plans point to them.
+// Requested entries that the catalog does not list. Never freed: plans point to them.
 class Unlisted {
  public:
   const AlgorithmEntry* entry(const AlgorithmEntry& family, std::string_view name, int value) TUTTI_EXCLUDES(mutex_) {

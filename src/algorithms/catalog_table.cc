@@ -32,8 +32,8 @@ int root(const Builder& b) {
 bool always(const World&) {
   return true;
 }
-// Of hierarchical algorithms, the parameter is by how many of the outermost divisions they go; of those that have none
-// in their name, by all.
+// For hierarchical algorithms, the parameter is the number of outermost divisions that they use; without a parameter in
+// the name, all.
 constexpr int kAllDivisions = 64;
 constexpr Parameter kDivisions{kAllDivisions, 1, kAllDivisions - 1, Parameter::Of::kDivisions};
 
@@ -65,7 +65,7 @@ int per_rank(const World& w) {
 int per_folded(const World& w) {
   return power_of_two_below(w.ranks);
 }
-// Equal groups: each member of the innermost ones takes a share, and so on, which the outermost groups' ring cuts
+// Equal groups: each member of the innermost groups takes a share, and so on; the ring of the outermost groups cuts it
 // again.
 int per_place(const World& w, int divisions) {
   const Hierarchy groups = groups_of(w, divisions);
@@ -89,7 +89,7 @@ Shape by_places(const World& w, int /*root_rank*/, int divisions) {
   return s;
 }
 
-// Of rings: the channels. More than one is for hosts whose members have network ports of their own.
+// For rings: the channels. More than one is for hosts with several network ports.
 constexpr int kMostChannels = 64;
 constexpr Parameter kOneChannel{1, 2, kMostChannels, Parameter::Of::kPorts};
 bool some_per_host(const World& w, int channels) {
@@ -131,7 +131,7 @@ constexpr auto kAllToAllV = Collective::kAllToAllV;
 constexpr auto kGatherV = Collective::kGatherV;
 constexpr auto kScatterV = Collective::kScatterV;
 
-// A generator that needs no more than the builder.
+// A generator that needs only the builder.
 template <void (*generate)(Builder&)>
 void of_all(Builder& b, const World&) {
   generate(b);
@@ -219,7 +219,7 @@ constexpr AlgorithmEntry kRingAllGather{"ring",
                                         nullptr,
                                         kOneChannel};
 
-// By all divisions; and by the outermost alone, where there are more.
+// With all divisions; and with only the outermost, if there are more.
 constexpr AlgorithmEntry kHierarchicalAllReduce{
     "hierarchical",
     kAllReduce,
@@ -370,8 +370,8 @@ const AlgorithmEntry kCatalog[] = {
     {"recursive_doubling", kExscan, always, shape<kExscan, one>, of_all<doubling_exscan>, always},
     {"chain", kExscan, always, in_pieces<kExscan>, of_all<chain_exscan>, always, kOnePiece},
 
-    // Where blocks have counts of their own: schedules whose every step moves one block, which is one chunk. Ranks that
-    // do not know each other's counts choose as for a vector of one byte for each rank.
+    // For blocks with different counts: schedules whose every step moves one block, which is one chunk. Ranks that do
+    // not know each other's counts choose as for a vector of one byte for each rank.
     {"direct", kAllGatherV, always, shape<kAllGatherV, per_rank>,
      [](Builder& b, const World&) { direct_all_gather(b, everyone(b), blocks(b)); }},
     {"ring", kAllGatherV, always, shape<kAllGatherV, per_rank>,

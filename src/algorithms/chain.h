@@ -6,8 +6,8 @@
 // Sanders, Speck, Traeff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel
 // Computing 35 (2009), section 2 (linear pipeline).
 //
-// Cost with pieces of P bytes: (n-1) (alpha + P beta) + (B-P) beta; reduce adds gamma to beta. Of k pieces P is at most
-// B / k, and each further one costs a message.
+// Cost with pieces of P bytes: (n-1) (alpha + P beta) + (B-P) beta; reduce adds gamma to beta. With k pieces P is at
+// most B / k, and each further piece costs a message.
 #pragma once
 
 #include "algorithms/group.h"

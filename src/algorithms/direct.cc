@@ -2,9 +2,9 @@
 
 namespace tutti::internal::algorithms {
 
-// Member i gathers x0 + x1 + ... + x(i-1) in scratch, combines that with its own vector, and goes on with x(i+1).
-// Member 1 may start from its own. Member 0 receives x1 into scratch: were all to combine into the
-// memory that they still send, nobody could begin without buffering.
+// Member i gathers x0 + x1 + ... + x(i-1) in scratch, combines that with its own vector, and continues with x(i+1).
+// Member 1 may start from its own. Member 0 receives x1 into scratch: if all combined into the memory that they still
+// send, no member could begin without buffering.
 void direct_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes) {
   const int n = g.size();
   const int i = g.index();
@@ -32,7 +32,7 @@ void direct_two_phase_all_reduce(Builder& b, const Group& g, ChunkRange c, Compl
   direct_all_gather(b, g, parts);
 }
 
-// Range by range: a second message to one peer is written only after the first messages of all.
+// Range by range: a second message to a peer comes only after the first messages to all.
 void direct_reduce_scatter(Builder& b, const Group& g, const std::vector<Part>& parts, Completes completes) {
   const int n = g.size();
   const int i = g.index();

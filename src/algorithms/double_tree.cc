@@ -3,8 +3,8 @@
 namespace tutti::internal::algorithms {
 namespace {
 
-// In the symmetric order on 1 .. m: who stands above x, 0 for the root above the tree. The parent of x is
-// x with its lowest bit moved up one; where that lies beyond m, its parent, and so on.
+// The parent of x in the symmetric order on 1 .. m; 0: the root above the tree. It is x with its lowest bit moved up by
+// one; if that is beyond m, the parent of that, and so on.
 int parent_in_order(int x, int m) {
   int bit = x & -x;
   do {

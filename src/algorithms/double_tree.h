@@ -2,9 +2,9 @@
 // the inner members of the first are leaves. So every member sends and receives about the vector once,
 // and the depth is logarithmic: for large vectors and many members.
 //
-// Both trees hold all members but the root, which stands above both. In the first, member x (numbered
-// 1 .. m from the root) sits in symmetric order of a complete binary tree: odd ones are leaves. The second
-// is its mirror image for even m, and the first shifted by one for odd m, which makes the even ones leaves.
+// Both trees contain all members except the root, which is above both. In the first, member x (numbered 1 .. m from the
+// root) sits in symmetric order of a complete binary tree: odd ones are leaves. The second is its mirror image for even
+// m, and the first shifted by one for odd m, which makes the even ones leaves.
 //
 // Sanders, Speck, Traeff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel
 // Computing 35 (2009), section 3.

@@ -48,7 +48,7 @@ void bruck_all_gather(Builder& b, const Group& g, ChunkRange c) {
     const int count = std::min(have, n - have);
     const Part out = parts(i, count);
     const Part in = parts(i + have, count);
-    // Taking turns, so that nobody sends a second message before all have taken a first.
+    // Alternately, so that no member sends a second message before all have taken a first one.
     for (std::size_t q = 0; q < 2; ++q) {
       if (q < out.size()) b.send(g.rank(i - have), out[q]);
       if (q < in.size()) b.recv(g.rank(i + have), in[q]);

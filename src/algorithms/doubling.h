@@ -1,4 +1,4 @@
-// Recursive doubling: in round k members at distance 2^k exchange all they have, so log2(n) rounds do.
+// Recursive doubling: in round k members at distance 2^k exchange everything that they have, so log2(n) rounds suffice.
 // Fewest rounds, most bytes: for small vectors.
 //
 // Members beyond the largest power of two p fold: the odd one of a pair gives its vector to the even one
@@ -17,14 +17,14 @@
 
 namespace tutti::internal::algorithms {
 
-// Two members that exchange the same chunks cannot both combine into the memory that the other still
-// reads, unless something buffers. So the lower one receives into scratch, and needs no buffering at all.
-// REQUIRES: c is owed to every member's output.
+// If two members exchange the same chunks, both cannot combine into memory that the other still reads, without
+// buffering. So the lower one receives into scratch, which needs no buffering. REQUIRES: c is owed to every member's
+// output.
 void doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
 
-// Member i starts with part i of g.size(); all end with all. Any group size: in round k member i gets from
-// i + 2^k the parts which that one has gathered so far. Chunks have numbers, so nothing is rotated at the
-// end, nor padded; parts that wrap around are two messages. REQUIRES: c.count is a multiple of g.size().
+// Member i starts with part i of g.size(); all end with all parts. Any group size: in round k member i gets from member
+// i + 2^k the parts that it has gathered so far. Chunks have numbers, so nothing is rotated at the end or padded; parts
+// that wrap around are two messages. REQUIRES: c.count is a multiple of g.size().
 void bruck_all_gather(Builder& b, const Group& g, ChunkRange c);
 
 }  // namespace tutti::internal::algorithms

@@ -78,7 +78,7 @@ class ExpressionParser {
   }
   void add(Op op, std::int64_t number = 0) { made_.items_.push_back({op, number}); }
 
-  // Operators that bind at least so strongly.
+  // Parses operators with at least this precedence.
   void parse(int least, int depth) {
     if (depth > kMostDepth) return fail("it is nested too deep");
     operand(depth);
@@ -123,7 +123,7 @@ class ExpressionParser {
     if (take("(")) return function(word, depth);
     const auto known = std::find(names_.begin(), names_.end(), word);
     if (known == names_.end()) return fail(fmt::format("\"{}\" is not defined here", word));
-    // Of two with one name the inner one.
+    // If two have the same name, the inner one.
     add(Op::kName, static_cast<std::int64_t>(names_.rend() - std::find(names_.rbegin(), names_.rend(), word)) - 1);
   }
 

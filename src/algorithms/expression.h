@@ -1,4 +1,4 @@
-// Arithmetic in files of schedules.
+// Arithmetic expressions in schedule files.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace tutti::internal::algorithms {
 
-// Integers, + - * / %, comparisons, && || !, brackets, min(a, b), max(a, b), xor(a, b), log2(a) (rounded up), where
-// ranks are, and names. Division rounds down, and the remainder has the sign of the divisor: (rank - 1) % ranks is the
-// rank before. A comparison is 1 or 0. Where ranks are: rank_of(host, local rank), host_of(rank), local_rank_of(rank),
-// local_ranks_of(host), all of them from 0.
+// Integers, + - * / %, comparisons, && || !, brackets, min(a, b), max(a, b), xor(a, b), log2(a) (rounded up), functions
+// of hosts, and names. Division rounds down, and the remainder has the sign of the divisor: (rank - 1) % ranks is the
+// previous rank. A comparison is 1 or 0. Functions of hosts: rank_of(host, local rank), host_of(rank),
+// local_rank_of(rank), local_ranks_of(host), all of them from 0.
 class Expression {
  public:
   Expression() = default;
-  // `names`: by position in the values that value() is given. kInvalidArgument says what cannot be read.
+  // `names`: by position in the values of value(). kInvalidArgument names the invalid part.
   static Result<Expression> parse(const std::string& text, const std::vector<std::string>& names);
 
-  // kInvalidArgument: a division by 0, a number beyond 2^53, or a rank or a host that there is not.
+  // kInvalidArgument: a division by 0, a number beyond 2^53, or a rank or host that does not exist.
   [[nodiscard]] Result<std::int64_t> value(const std::vector<std::int64_t>& values, const Places& places) const;
-  // Numbers, names and operators: what it takes to evaluate it.
+  // The number of numbers, names and operators: the cost of evaluating it.
   [[nodiscard]] std::size_t length() const { return items_.size(); }
   // Whether it has the name at this position.
   [[nodiscard]] bool names(std::size_t position) const;
-  // Whether it asks where ranks are.
+  // Whether it uses functions of hosts.
   [[nodiscard]] bool asks_for_places() const;
 
  private:

@@ -1,5 +1,5 @@
-// What a generator is given: some of the ranks, in an order of its own, and the chunks it shall treat.
-// Generators call each other with smaller groups and fewer chunks; that is all there is to composing.
+// The arguments of a generator: some of the ranks, in any order, and chunks. Generators are composed by calling each
+// other with smaller groups and fewer chunks.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ using schedule::ChunkRange;
 using schedule::Completes;
 using schedule::ScratchComes;
 
-// Ranks in an order that the algorithm may use, and which of them this is. Members are named by index.
+// Ranks in an order that the algorithm may use, and this rank among them. Members are identified by index.
 class Group {
  public:
   // REQUIRES: ranks are distinct and contain me.
@@ -39,7 +39,7 @@ class Group {
 
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] int index() const { return index_; }
-  // i taken modulo the size, so that neighbours need no special case. REQUIRES: i >= -size().
+  // i modulo the size, so that neighbours need no special case. REQUIRES: i >= -size().
   [[nodiscard]] int wrap(int i) const { return (i + size()) % size(); }
   // The rank of member wrap(i).
   [[nodiscard]] int rank(int i) const {
@@ -63,8 +63,8 @@ class Group {
   int index_ = 0;
 };
 
-// One member's share of the chunks; mostly one range, several where blocks of ranks are interleaved.
-// The parts given to one generator have equally many ranges.
+// One member's share of the chunks: mostly one range, several if blocks of ranks are interleaved. All parts for one
+// generator have the same number of ranges.
 using Part = std::vector<ChunkRange>;
 
 // c in k equal parts. REQUIRES: c.count is a multiple of k.

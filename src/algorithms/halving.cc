@@ -14,7 +14,7 @@ struct Cuts {
   }
 };
 
-// One part for each member: folded member v keeps those of the members for which it stands.
+// One part for each member: folded member v keeps those of the members that it represents.
 Cuts cuts_by_member(const Group& g, const Fold& fold, ChunkRange c) {
   Cuts cuts;
   const std::uint32_t share = c.count / static_cast<std::uint32_t>(g.size());

@@ -1,7 +1,7 @@
-// Recursive halving and doubling. Halving: members at distance p/2, p/4, ..., 1 exchange the half of the
-// vector that the other side keeps, and combine; each ends with its part. Doubling runs it backwards to
-// gather. Few rounds and few bytes: for medium and large vectors. Any n by folding (fold.h):
-// where members stand for two, so do their parts.
+// Recursive halving and doubling. Halving: members at distance p/2, p/4, ..., 1 exchange the half of the vector that
+// the other side keeps, and combine; each ends with its part. Doubling is the reverse, to gather. Few rounds and few
+// bytes: for medium and large vectors. Any n by folding (fold.h): if a member represents two members, its part includes
+// both parts.
 //
 // Rabenseifner: Optimization of collective reduction operations, ICCS 2004, section 3 (all-reduce);
 // Thakur, Rabenseifner, Gropp 2005, sections 4.1 (all-gather) and 4.3 (reduce-scatter).
@@ -19,7 +19,7 @@ namespace tutti::internal::algorithms {
 void halving_doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
 // Member i ends with the reduction of part i of g.size(). REQUIRES: c.count is a multiple of g.size().
 void halving_reduce_scatter(Builder& b, const Group& g, ChunkRange c, Completes completes);
-// Member i starts with part i of g.size(); all end with all. What a member has lies in one piece, so that every round
+// Member i starts with part i of g.size(); all end with all. The parts of a member are contiguous, so that every round
 // is one message each way. REQUIRES: c.count is a multiple of g.size().
 void doubling_all_gather(Builder& b, const Group& g, ChunkRange c);
 

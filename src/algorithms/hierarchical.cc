@@ -17,7 +17,7 @@ Levels levels_of(const Builder& b, const Hierarchy& hierarchy) {
   return {hierarchy, b.shape().ranks, b.rank()};
 }
 
-// By index at that level: the blocks of the ranks that have this one's place further in.
+// By index at that level: the blocks of the ranks with this rank's position at all inner levels.
 std::vector<Part> parts_by_place(const Levels& levels, std::size_t level, ChunkRange c, int ranks) {
   std::vector<Part> parts;
   for (const auto& group : levels.layer(level)) {
@@ -29,7 +29,7 @@ std::vector<Part> parts_by_place(const Levels& levels, std::size_t level, ChunkR
   return parts;
 }
 
-// Of the outermost level: each peer's own.
+// For the outermost level: each peer's own part.
 std::vector<Part> own_parts(const Group& peers, ChunkRange c, int ranks) {
   std::vector<Part> parts;
   for (int i = 0; i < peers.size(); ++i) {

@@ -1,8 +1,7 @@
-// Hierarchical: as little as possible crosses from host to host, from socket to socket, from site to site. Where groups
-// have equally many members, member j of every innermost group looks after share j: reduce-scatter inside the group,
-// the same collective between the members j of all groups, level by level, all-gather inside the group. All of a host's
-// members use its network at once, and each by the port that is its own.
-// Otherwise one leader per group acts for the rest.
+// Hierarchical: moves as little data as possible between hosts, sockets and sites. If groups have the same number of
+// members, member j of every innermost group handles share j: reduce-scatter inside the group, the same collective
+// between the members j of all groups, level by level, all-gather inside the group. All members of a host use its
+// network at the same time, each with its own port. Otherwise one leader per group acts for the others.
 //
 // Chan, van de Geijn, Gropp, Thakur: Collective communication on architectures that support simultaneous
 // communication over multiple links, PPoPP 2006; Traeff, Rougier: MPI collectives and datatypes for
@@ -24,8 +23,8 @@ void hierarchical_all_reduce(Builder& b, const Hierarchy& hierarchy, ChunkRange 
 void hierarchical_doubling_all_reduce(Builder& b, const Hierarchy& hierarchy, ChunkRange c, Completes completes);
 
 enum class Tree { kBinomial, kChain };
-// root is a rank. Between one member of each outermost group (the root for its own) and then further in, or
-// the other way round.
+// root is a rank. First between one member of each outermost group (the root for its own), then at the inner levels, or
+// the reverse.
 void hierarchical_broadcast(Builder& b, const Hierarchy& hierarchy, Tree tree, int root, ChunkRange c);
 void hierarchical_reduce(Builder& b, const Hierarchy& hierarchy, Tree tree, int root, ChunkRange c,
                          Completes completes);

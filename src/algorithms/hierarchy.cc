@@ -28,7 +28,7 @@ Hierarchy::Hierarchy(std::vector<Hosts> divisions) {
     const Hosts& one = data->divisions[i];
     const Hosts* const before = i > 0 ? &data->divisions[i - 1] : nullptr;
     if (computed) {
-      // Equal ones in order divide those before where their sizes do.
+      // If groups are equal and in order, they divide the previous groups exactly if the sizes do.
       if (before != nullptr && before->largest() % one.largest() != 0) data->trouble = "a group is in two others";
       continue;
     }

@@ -1,4 +1,4 @@
-// Groups of ranks in groups, as hierarchical algorithms go by them: sites, hosts, packages, NUMA nodes.
+// Nested groups of ranks for hierarchical algorithms: sites, hosts, packages, NUMA nodes.
 #pragma once
 
 #include <cstddef>
@@ -11,27 +11,26 @@
 
 namespace tutti::internal::algorithms {
 
-// Divisions of all ranks, the coarsest first, each of which divides the groups of the one before. Constant once made;
-// copies share what they hold. Any thread.
+// Divisions of all ranks, the coarsest first; each divides the groups of the one before. Constant after construction;
+// copies share the data. Any thread.
 class Hierarchy {
  public:
   Hierarchy() = default;
-  // Those that group nothing (all ranks in one group, or each in one of its own) are left out, and those that are like
-  // the one before.
+  // Omits trivial divisions (all ranks in one group, or each in a group of its own) and those equal to the one before.
   explicit Hierarchy(std::vector<Hosts> divisions);
 
   [[nodiscard]] bool empty() const { return data_ == nullptr; }
   [[nodiscard]] std::size_t size() const { return divisions().size(); }
   [[nodiscard]] const Hosts& operator[](std::size_t i) const { return divisions()[i]; }
   [[nodiscard]] const std::vector<Hosts>& divisions() const;
-  // The coarsest ones alone, at most so many.
+  // Only the coarsest divisions, at most `count`.
   [[nodiscard]] Hierarchy outermost(std::size_t count) const;
-  // kInvalidArgument unless there are none, or each has so many ranks and divides the groups of the one before.
+  // kInvalidArgument unless there are no divisions, or each has `ranks` ranks and divides the groups of the one before.
   [[nodiscard]] Status check(int ranks) const;
   // Whether the groups of each division are.
   [[nodiscard]] bool are_equal() const { return data_ == nullptr || data_->equal; }
   [[nodiscard]] bool are_in_order() const { return data_ == nullptr || data_->in_order; }
-  // Of division i the groups that are in group g of the one before; of the first, all (g is 0).
+  // The groups of division i that are in group g of the one before; for the first division, all (g is 0).
   [[nodiscard]] const std::vector<int>& inside(std::size_t i, int g) const {
     return data_->inside[i][static_cast<std::size_t>(g)];
   }
@@ -40,41 +39,42 @@ class Hierarchy {
  private:
   struct Data {
     std::vector<Hosts> divisions;
-    // By division and group of the one before; empty where all groups are equal and in order, so that they can be
+    // By division and group of the one before; empty if all groups are equal and in order, so that they can be
     // computed.
     std::vector<std::vector<std::vector<int>>> inside;
     bool equal = true;
     bool in_order = true;
-    const char* trouble = nullptr;  // why check() refuses them, whatever the number of ranks
+    const char* trouble = nullptr;  // why check() refuses them for every number of ranks
   };
   std::shared_ptr<const Data> data_;  // null: none
 };
 
-// What one rank sees of it, by levels: level 0 is between the groups of the first division, level i between those of
-// division i that are in one group of the one before, the last one between the ranks of one group of the last division.
+// The hierarchy from the view of one rank, by levels: level 0 is between the groups of the first division; level i
+// between the groups of division i inside one group of the one before; the last level between the ranks of one group of
+// the last division.
 class Levels {
  public:
   // REQUIRES: hierarchy.check() and not empty(); `me` is one of the ranks.
   Levels(const Hierarchy& hierarchy, int ranks, int me);
 
   [[nodiscard]] std::size_t innermost() const { return all_.size(); }
-  // The ranks that differ from this one at that level alone: have its place at all others. REQUIRES: the groups of each
-  // division are equal.
+  // The ranks whose position differs from this rank's only at this level. REQUIRES: the groups of each division are
+  // equal.
   [[nodiscard]] Group peers(std::size_t level) const;
-  // For each group in which ranks differ at that level (those of the division before; at level 0 all): its ranks that
-  // have this one's place at all further levels, in the order of their places at this one. REQUIRES: as peers();
-  // level > 0.
+  // For each group in which ranks differ at this level (the groups of the division before; at level 0 all ranks): its
+  // ranks with this rank's position at all inner levels, in the order of their positions at this level. REQUIRES: as
+  // peers(); level > 0.
   [[nodiscard]] std::vector<std::vector<int>> layer(std::size_t level) const;
 
-  // A group is led by one of its ranks: by the root, else by that which leads its first group. What leads a group leads
-  // one at each level further in. root -1: there is none.
+  // The leader of a group is the root if the group contains it, else the leader of its first inner group. The leader of
+  // a group is also the leader of one group at each inner level. root -1: there is none.
   //
   // Whether this rank is among leaders().
   [[nodiscard]] bool leads(std::size_t level, int root) const;
-  // Of the groups among which that level is, in order; at the innermost level all ranks of the group.
-  // REQUIRES: leads().
+  // The leaders of the groups at this level, in order; at the innermost level all ranks of the group. REQUIRES:
+  // leads().
   [[nodiscard]] Group leaders(std::size_t level, int root) const;
-  // Which of these leads them all: an index.
+  // The index of the one that leads all of them.
   [[nodiscard]] int head(std::size_t level, int root, const Group& leaders) const;
 
  private:
@@ -88,7 +88,7 @@ class Levels {
   // Its group of the division before, in which it is at that level.
   [[nodiscard]] int outer_group(std::size_t level) const { return level == 0 ? 0 : group(level - 1); }
   [[nodiscard]] int leader_of(std::size_t i, int g, int root) const;
-  // Of group g of division i, the rank with this one's places further in.
+  // The rank in group g of division i with this rank's positions at the inner levels.
   [[nodiscard]] int counterpart_in(std::size_t i, int g) const;
 
   const Hierarchy& all_;

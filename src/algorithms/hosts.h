@@ -1,4 +1,4 @@
-// Which ranks are on which host; or a division of ranks into other groups.
+// The ranks on each host; or another division of ranks into groups.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tutti::internal::algorithms {
 
-// Constant once made; copies share what they hold, and ask nothing of the number of ranks. Any thread.
+// Constant after construction; copies share the data, at a cost independent of the number of ranks. Any thread.
 class Hosts {
  public:
   using Lists = std::vector<std::vector<int>>;  // the ranks of each host, in their order there
@@ -26,12 +26,12 @@ class Hosts {
   [[nodiscard]] Lists::const_iterator begin() const { return lists().begin(); }
   [[nodiscard]] Lists::const_iterator end() const { return lists().end(); }
 
-  // kInvalidArgument unless there are none, or each of so many ranks is on exactly one, and none is empty.
+  // kInvalidArgument unless there are no hosts, or each of `ranks` ranks is on exactly one host, and no host is empty.
   [[nodiscard]] Status check(int ranks) const;
   [[nodiscard]] bool are_equal() const { return data_ == nullptr || data_->equal; }
   [[nodiscard]] std::size_t ranks() const { return data_ == nullptr ? 0 : data_->ranks; }
   [[nodiscard]] std::size_t largest() const { return data_ == nullptr ? 0 : data_->largest; }
-  // Ranks are numbered through, host after host.
+  // Ranks are numbered host after host.
   [[nodiscard]] bool are_in_order() const { return data_ == nullptr || data_->in_order; }
 
   struct Position {
@@ -46,12 +46,12 @@ class Hosts {
  private:
   struct Data {
     Lists lists;
-    std::vector<Position> positions;  // by rank; empty where they can be computed
+    std::vector<Position> positions;  // by rank; empty if they can be computed
     bool equal = true;
     bool in_order = true;
     std::size_t largest = 0;
     std::size_t ranks = 0;
-    const char* trouble = nullptr;  // why check() refuses them, whatever the number of ranks
+    const char* trouble = nullptr;  // why check() refuses them for every number of ranks
   };
   [[nodiscard]] const Lists& lists() const;
 

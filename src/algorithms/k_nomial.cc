@@ -5,7 +5,7 @@
 namespace tutti::internal::algorithms {
 namespace {
 
-// Member v's position in the tree of n. Below it are v + 1 .. v + span - 1, as far as there are so many.
+// Member v's position in the tree of n. Its subtree has v .. v + span - 1, as far as these exist.
 struct TreePosition {
   int n;
   int v;
@@ -16,9 +16,9 @@ struct TreePosition {
     while (span < n && v % (span * radix) == 0) span *= radix;
   }
 
-  // How far before it its parent is. REQUIRES: v != 0.
+  // The distance to its parent. REQUIRES: v != 0.
   [[nodiscard]] int to_parent() const { return static_cast<int>(v / span % radix * span); }
-  // Members below child v + distance, itself among them. `unit`: as the callbacks get it.
+  // The number of members in the subtree of child v + distance. `unit`: as in the callbacks.
   [[nodiscard]] int below(int distance, int unit) const { return std::min(unit, n - v - distance); }
   // Calls f(distance, unit) for each child v + distance, whose own children are less than `unit` away: those with the
   // fewest members below them first.
@@ -26,7 +26,7 @@ struct TreePosition {
   void for_children(F f) const {
     for (std::int64_t unit = 1; unit < span; unit *= radix) for_children_of(unit, f);
   }
-  // Those with the most first.
+  // The child with the largest subtree first.
   template <class F>
   void for_children_from_largest(F f) const {
     for (std::int64_t unit = span / radix; unit >= 1; unit /= radix) for_children_of(unit, f);
@@ -52,15 +52,15 @@ struct Node : TreePosition {
 
   [[nodiscard]] int rank(int member) const { return (root + member) % n; }
   [[nodiscard]] std::uint32_t block(int member) const { return static_cast<std::uint32_t>(rank(member)) * parts; }
-  // Calls f(first chunk, chunks) for the blocks of `count` members from `first` on, which lie one behind the other in
-  // the vector but for where the ranks begin anew.
+  // Calls f(first chunk, chunks) for the blocks of `count` members from `first` on, which are contiguous in the vector
+  // except where ranks wrap around.
   template <class F>
   void for_blocks(int first, int count, F f) const {
     const int until_wrap = std::min(count, n - rank(first));
     f(block(first), static_cast<std::uint32_t>(until_wrap) * parts);
     if (until_wrap < count) f(0, static_cast<std::uint32_t>(count - until_wrap) * parts);
   }
-  // In scratch, the blocks of the members below v + distance.
+  // The blocks of the subtree of v + distance in scratch.
   [[nodiscard]] Builder::At kept(int distance) const {
     return {Buffer::kScratch, static_cast<std::uint32_t>(distance) * parts};
   }

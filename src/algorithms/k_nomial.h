@@ -1,8 +1,8 @@
 // K-nomial tree of radix k: in every round each member that has the vector sends it to k - 1 others (broadcast), or
 // combines those of k - 1 others with its own (reduce). With k = 2 it is the binomial tree: the fewest messages of any
 // member. A larger radix has fewer rounds one after the other and more messages in each, up to k = n, where all is sent
-// directly. The root's link carries the vector once for each of its children, so for small vectors. More children
-// at once pay where messages that are under way at the same time overlap.
+// directly. The root's link carries the vector once for each of its children, so it is for small vectors. More children
+// pay if messages in flight overlap.
 //
 // Members are numbered from the root, and their numbers written with base k: the parent's number is that without the
 // lowest digit that is not 0.
@@ -13,8 +13,8 @@
 // Gather and scatter move the blocks of a subtree in one message; inner members keep them in scratch, as many as the
 // subtree has members.
 //
-// Cost, where the root has c children, about (k-1) log_k n: broadcast c (alpha + B beta); reduce c (alpha + B beta +
-// B gamma); all-reduce their sum; gather and scatter c alpha + (n-1)/n B (beta + gamma), gamma for the way through
+// Cost, with c children of the root, about (k-1) log_k n: broadcast c (alpha + B beta); reduce c (alpha + B beta + B
+// gamma); all-reduce their sum; gather and scatter c alpha + (n-1)/n B (beta + gamma), gamma for the way through
 // scratch.
 #pragma once
 

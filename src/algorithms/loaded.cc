@@ -23,7 +23,7 @@ constexpr int kMostSampleRanks = 1024;
 class Loaded {
  public:
   const AlgorithmEntry* add(std::shared_ptr<const Program> program) TUTTI_EXCLUDES(mutex_);
-  // From now on it may be chosen. False: another one of its name may be, meanwhile.
+  // Makes it a candidate. False: another algorithm with its name has become one.
   bool use(const AlgorithmEntry& entry) TUTTI_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -137,7 +137,7 @@ std::vector<World> sample_worlds(const AlgorithmEntry& entry) {
 
 Status prove_samples(const AlgorithmEntry& entry) {
   const std::vector<World> samples = sample_worlds(entry);
-  // For some hosts alone, perhaps, of all the divisions that there are: its first use proves it.
+  // It may support only some divisions into hosts: its first use proves it.
   if (samples.empty() && !program_of(entry)->uses_hosts())
     return Status::invalid_argument(
         fmt::format("{} supports no number of ranks up to {}", entry.name, kMostSampleRanks));

@@ -28,7 +28,7 @@ void ordered_chains_reduce(Builder& b, const Group& g, int root, ChunkRange c, C
   if (i != root) b.send(g.rank(i < root ? i + 1 : i - 1), c);
 }
 
-// Range by range: a second message to one peer is written only after the first messages of all.
+// Range by range: a second message to a peer comes only after the first messages to all.
 void ordered_direct_reduce_scatter(Builder& b, const Group& g, const std::vector<Part>& parts, Completes completes) {
   const int n = g.size();
   const int i = g.index();

@@ -1,15 +1,15 @@
-// Reductions in the order of ranks, for operators that do not commute, where the usual algorithms combine in another:
-// they rotate the ranks to begin behind their root or their own. Here the root only decides which of two neighbouring
-// groups hands its value to the other.
+// Reductions in the order of ranks, for operators that do not commute. Other algorithms combine in another order: they
+// rotate the ranks to begin after the root or the own rank. Here the root only decides which of two neighbouring groups
+// sends its value to the other.
 //
-// Binomial: groups of 2^k consecutive members join their neighbours, in the person of their first member or, in the
-// root's group, of the root. Chains: one from each end of the group to the root, piece by piece. Direct: member i
+// Binomial: groups of 2^k consecutive members join their neighbours, represented by their first member or, in the
+// root's group, by the root. Chains: one from each end of the group to the root, piece by piece. Direct: member i
 // combines its part with those of i - 1, i - 2, ..., 0 and then of i + 1, i + 2, ..., n - 1. Two phases: direct, then
 // all members send each other their parts.
 //
 // Cost for B bytes in all: as k_nomial.h with k = 2, direct.h (reduce-scatter; all-reduce in two phases); the chains as
-// chain.h, but that a root in the middle takes the vector twice: (n-1) (alpha + P (beta + gamma)) + (2B-P) (beta +
-// gamma).
+// chain.h, except that a root in the middle receives the vector twice: (n-1) (alpha + P (beta + gamma)) + (2B-P) (beta
+// + gamma).
 #pragma once
 
 #include "algorithms/group.h"

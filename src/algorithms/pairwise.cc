@@ -11,7 +11,7 @@ void pairwise_all_to_all(Builder& b) {
   for (int k = 1; k < n; ++k) {
     const int to = (me + k) % n;
     const int from = (me + n - k) % n;
-    if (k > 1) b.wait_for_last();  // what the round before receives
+    if (k > 1) b.wait_for_last();  // waits for the receive of the round before
     b.send_from(to, {Buffer::kInput, block(to)}, parts);
     b.recv_into(from, {Buffer::kOutput, block(from)}, parts);
   }

@@ -1,4 +1,4 @@
-// Where ranks are: on which of the hosts, and which of the host's ranks each is.
+// The positions of ranks: the host, and the local rank on it.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace tutti::internal::algorithms {
 
-// Those of hosts, or where there are none of one host that has all ranks. Takes no time to make, however many there
-// are. Any thread.
+// The positions on the given hosts, or, without hosts, on a single host with all ranks. Construction takes constant
+// time. Any thread.
 class Places {
  public:
   // REQUIRES: hosts.check(ranks).
@@ -21,9 +21,9 @@ class Places {
     return lists_.empty() ? ranks_ : static_cast<int>(lists_[static_cast<std::size_t>(host)].size());
   }
   [[nodiscard]] int most_local_ranks() const { return lists_.empty() ? ranks_ : static_cast<int>(lists_.largest()); }
-  // All hosts have equally many ranks.
+  // All hosts have the same number of ranks.
   [[nodiscard]] bool hosts_are_equal() const { return lists_.are_equal(); }
-  // Ranks are numbered through, host after host.
+  // Ranks are numbered host after host.
   [[nodiscard]] bool hosts_are_in_order() const { return lists_.are_in_order(); }
 
   // REQUIRES: 0 <= host < hosts(), 0 <= local_rank < local_ranks(host).

@@ -9,7 +9,8 @@ ChunkRange vector_of(const Builder& b) {
   return {0, b.shape().chunks};
 }
 
-// Where chunk c lies. Scratch holds two vectors: what this member sends on, and behind that what it has received last.
+// The position of chunk c. Scratch holds two vectors: the one that this member sends on, and then the last received
+// one.
 At input(std::uint32_t c) {
   return {Buffer::kInput, c};
 }
@@ -23,8 +24,8 @@ At received(const Builder& b, std::uint32_t c) {
   return {Buffer::kScratch, b.shape().chunks + c};
 }
 
-// Receives what goes into the output. If anything is to be sent on, the input, with which it is combined for that, is
-// needed after it has come, and in place the two are one: then it waits in scratch.
+// Receives the value for the output. If a combination is to be sent on, the input is still needed after that; in place,
+// input and output are one, so the value waits in scratch.
 void receive_first(Builder& b, int from, bool sends_on, ChunkRange c) {
   if (!sends_on) return b.recv_into(from, output(c.first), c.count);
   b.recv_into(from, received(b, c.first), c.count);

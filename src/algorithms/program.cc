@@ -212,7 +212,7 @@ class ProgramReader {
     return statements;
   }
 
-  // What stands first in each kind, and says what it is.
+  // The first field of each kind of statement, which identifies it.
   Statement statement(const JsonValue& object, int depth) {
     struct StatementName {
       const char* name;
@@ -279,7 +279,7 @@ class ProgramReader {
     return made;
   }
 
-  // Holds to the end of the block.
+  // Valid until the end of the block.
   Statement definition(const JsonValue& object, Statement made) {
     reading_.allow(object, {"let", "be"});
     reading_.require(object, {"be"});
@@ -297,7 +297,8 @@ class ProgramReader {
     return Buffer::kInput;
   }
 
-  // Operands: first chunk, how many, peer (0), whether it completes, then the second chunk of those by place.
+  // Operands: first chunk, count, peer (0), whether it completes, then the second chunk of statements that name
+  // buffers.
   Statement step(const JsonValue& object, Statement made, const char* kind) {
     const bool sends = made.what == Do::kSend || made.what == Do::kSendFrom;
     const bool receives = made.what == Do::kRecv || made.what == Do::kRecvReduce || made.what == Do::kRecvToScratch ||

@@ -1,5 +1,5 @@
-// Algorithms that people bring: a schedule as a program, in a file (docs/schedules.md), which is written for each rank
-// by running it.
+// User-defined algorithms: a schedule as a program in a file (docs/schedules.md). Running the program writes the
+// schedule of a rank.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace tutti::internal::algorithms {
 
-// A program's text, ready to run; or the steps of each rank, as to_json() writes them, for one number of ranks and a
-// collective without a root. Constant once made. Any thread.
+// A parsed program; or the steps of each rank, as to_json() writes them, for one number of ranks and a collective
+// without a root. Constant after construction. Any thread.
 class Program {
  public:
   // kInvalidArgument with file, line and field.
@@ -27,11 +27,11 @@ class Program {
   [[nodiscard]] Collective collective() const { return collective_; }
   // The file's.
   [[nodiscard]] const std::string& text() const { return file_.text; }
-  // Whether it combines in the order of ranks, as the file says. It is proven.
+  // Whether it combines in the order of ranks, by the file; this is proven.
   [[nodiscard]] schedule::Order order() const { return order_; }
-  // Whether it asks which ranks are on which host: what is proven on some hosts is not proven on others.
+  // Whether it uses hosts: then a proof on some hosts does not apply to others.
   [[nodiscard]] bool uses_hosts() const { return uses_hosts_; }
-  // Whether it is for so many ranks, on these hosts. REQUIRES: world.hosts.check(world.ranks).
+  // Whether it supports this number of ranks on these hosts. REQUIRES: world.hosts.check(world.ranks).
   [[nodiscard]] bool serves(const World& world) const;
   // REQUIRES: serves(world). kInvalidArgument with file, line and field.
   [[nodiscard]] Result<schedule::Schedule> write(const World& world, int rank, int root) const;
@@ -80,7 +80,7 @@ class Program {
   schedule::Order order_ = schedule::Order::kAny;
   int least_ranks_ = 1;
   int most_ranks_ = 1 << 20;
-  Field when_;    // whether it is for so many ranks, on these hosts
+  Field when_;    // whether it supports these ranks and hosts
   Field chunks_;  // of a block
   bool uses_hosts_ = false;
   std::vector<schedule::Schedule> schedules_;  // of a file with steps: by rank
@@ -88,7 +88,7 @@ class Program {
   std::vector<Statement> body_;
 };
 
-// The steps of all ranks as a file. `name`: a word of a-z, 0-9 and _. REQUIRES: there is one schedule or more.
+// The steps of all ranks as a file. `name`: a word of a-z, 0-9 and _. REQUIRES: at least one schedule.
 std::string to_json(const std::vector<schedule::Schedule>& schedules, const std::string& name, schedule::Order order);
 
 inline constexpr const char* kScheduleFormat = "tutti schedule";

@@ -1,4 +1,4 @@
-// What the parts of program.h share.
+// Shared definitions of the program*.cc files.
 #pragma once
 
 #include <array>
@@ -10,18 +10,18 @@
 namespace tutti::internal::algorithms {
 
 inline constexpr std::int64_t kMostChunks = 1 << 20;
-// Of one rank: more can be neither proven nor run.
+// Limit of statements for one rank: more cannot be proven or run.
 inline constexpr std::size_t kMostRuns = 1'000'000;
-// Numbers, names and operators that a rank evaluates: ten for each of five operands of that many statements. Some 0.2
-// s, however long the expressions are.
+// Limit of numbers, names and operators that a rank evaluates: ten for each of five operands of that many statements.
+// This takes about 0.2 s, for expressions of any length.
 inline constexpr std::size_t kMostEvaluated = 50 * kMostRuns;
 inline constexpr std::size_t kMostSteps = 1 << 20;
 inline constexpr std::size_t kMostStatements = 100'000;
 inline constexpr std::size_t kMostRanksOfSteps = 4096;
 inline constexpr std::array<const char*, 5> kStepKinds = {"send", "recv", "recv_reduce", "copy", "reduce"};
 inline constexpr std::array<const char*, 3> kBuffers = {"input", "output", "scratch"};
-// Positions of what expressions may name. The first ones are the same on every rank: `when` and `chunks` may name these
-// alone, statements all.
+// Positions of the names in expressions. The first ones are the same on every rank: `when` and `chunks` may use only
+// these, statements all.
 enum Given : std::size_t {
   kRanks,
   kHosts,

@@ -1,4 +1,4 @@
-// Programs as they run, and steps as they are written.
+// Runs programs, and writes steps.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -106,7 +106,7 @@ class ProgramRun {
     }
   }
 
-  // Chunks that exist; of scratch the vector's numbers.
+  // Valid chunks; scratch uses the vector's numbers.
   ChunkRange range(const Statement& s) {
     const std::int64_t first = value(s, 0);
     const std::int64_t count = value(s, 1);

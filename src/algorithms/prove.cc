@@ -52,7 +52,7 @@ Hosts in_parts(const Hosts& groups, std::size_t parts) {
   return lists;
 }
 
-// Each group of several in two parts, whose ranks are drawn.
+// Each group of several ranks in two random parts.
 Hosts parted(const Hosts& groups, unsigned seed) {
   std::mt19937 random(seed);
   Hosts::Lists lists;
@@ -99,15 +99,15 @@ bool serves_one_host(const AlgorithmEntry& entry) {
   return entry.supports(World{kProvenRanks, {}});
 }
 
-// Then what is proven on some hosts is not proven on others.
+// If so, a proof on some hosts does not apply to others.
 bool depends_on_hosts(const AlgorithmEntry& entry) {
   return entry.write != nullptr ? program_of(entry)->uses_hosts() : !serves_one_host(entry);
 }
 
-// Hosts multiply the worlds, and direct and ring algorithms the steps: their samples are smaller.
+// Hosts multiply the number of worlds, and direct and ring algorithms the number of steps: their samples are smaller.
 int most_ranks_to_prove(const AlgorithmEntry& entry) {
   if (depends_on_hosts(entry)) return 257;
-  // Moving some chunk of every rank's block to every rank takes ranks^2 steps in all, or more.
+  // Moving some chunk of every rank's block to every rank takes at least ranks^2 steps in total.
   const Result<schedule::Schedule> first = make_schedule(entry, World{kProvenRanks, {}}, 0, 0);
   const bool quadratic = !first.is_ok() || first.value().steps.size() >= kProvenRanks - 4;
   return quadratic ? 513 : 1024;
@@ -172,7 +172,7 @@ std::vector<World> worlds_to_prove(const AlgorithmEntry& entry, int ranks) {
   if (!depends_on_hosts(entry)) return worlds;
   const auto add = [&](Hosts hosts, std::vector<Hosts> divisions = {}) {
     if (hosts.size() < 2) return;                              // as none
-    if (entry.write != nullptr && !divisions.empty()) return;  // a program knows of hosts alone
+    if (entry.write != nullptr && !divisions.empty()) return;  // a program uses only hosts
     World world{ranks, std::move(hosts), Hierarchy(std::move(divisions))};
     if (entry.supports(world)) worlds.push_back(std::move(world));
   };

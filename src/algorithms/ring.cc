@@ -13,7 +13,7 @@ struct Ring {
   [[nodiscard]] const Part& part(int k) const { return parts[static_cast<std::size_t>(members.wrap(k))]; }
 };
 
-// Round by round: lanes that several rings use carry each round of all of them.
+// Round by round: a lane that several rings share carries each round of all of them.
 void reduce_scatter(Builder& b, std::span<const Ring> rings, Completes completes) {
   const int n = rings.front().members.size();
   for (int k = 1; k < n; ++k) {
@@ -42,7 +42,7 @@ void all_gather(Builder& b, std::span<const Ring> rings) {
   }
 }
 
-// Host after host, in each from another member on.
+// Host after host; in each host the channel starts at another member.
 Group members_of_channel(const Builder& b, const Hosts& hosts, int channel, int channels) {
   std::vector<int> ranks;
   for (const auto& host : hosts) {
@@ -52,7 +52,7 @@ Group members_of_channel(const Builder& b, const Hosts& hosts, int channel, int 
   return Group(std::move(ranks), b.rank());
 }
 
-// `share` says which part of c that channel has.
+// `share` returns the part of c for a channel.
 template <class Share>
 std::vector<Ring> rings_of(const Builder& b, const Hosts& hosts, int channels, Share share) {
   std::vector<Ring> rings;
@@ -64,7 +64,7 @@ std::vector<Ring> rings_of(const Builder& b, const Hosts& hosts, int channels, S
   return rings;
 }
 
-// Of the block of each rank as many parts as there are channels.
+// The block of each rank is cut into one part for each channel.
 std::vector<Ring> rings_of_blocks(const Builder& b, const Hosts& hosts, int channels, ChunkRange c) {
   const auto ranks = static_cast<std::uint32_t>(b.shape().ranks);
   return rings_of(b, hosts, channels, [&](int channel, int /*index*/, int rank) {

@@ -49,7 +49,7 @@ Extents extents(const Call& call, std::size_t block, int ranks, int rank) {
   return {bytes(info.input), bytes(info.output)};
 }
 
-// Whether recvbuff begins where the in-place rule has it.
+// Whether recvbuff begins where the in-place rule requires it.
 bool overlap_allowed(const Call& call, std::size_t block, int rank) {
   const auto send = reinterpret_cast<std::uintptr_t>(call.send);
   const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
@@ -101,12 +101,12 @@ Status enqueue(const Call& call, Communicator& comm, void* stream) {
   return found.is_ok() ? comm.enqueue(call, **found) : found.status();
 }
 
-// `op` as the program has given it. The communicator keeps what it is for.
+// `op`: the program's value. The communicator keeps the operator alive.
 Status name_operator(Call* call, Communicator& comm, tuttiRedOp_t op) {
   return is_made(static_cast<int>(op)) ? comm.set_operator(call, static_cast<int>(op)) : Status();
 }
 
-// The same for a call that other threads' operations may come before.
+// The same for a call before which operations of other threads may run.
 Status name_operator(Call* call, Communicator& comm, tuttiRedOp_t op, std::shared_ptr<const CustomOperator>* custom) {
   if (!is_made(static_cast<int>(op))) return {};
   auto found = comm.operators().find(static_cast<int>(op));
@@ -117,7 +117,7 @@ Status name_operator(Call* call, Communicator& comm, tuttiRedOp_t op, std::share
   return {};
 }
 
-// What a call names by numbers.
+// The arguments that a call passes as numbers.
 struct Named {
   tuttiDataType_t datatype = tuttiUint8;
   tuttiRedOp_t op = tuttiSum;
@@ -129,7 +129,7 @@ Status name_and_check(Call* call, Communicator& comm, Named named) {
   return status.is_ok() ? check(*call, comm) : status;
 }
 
-// Into the thread's group.
+// Adds the call to the thread's group.
 [[gnu::noinline]] tuttiResult_t submit_to(GroupCalls* group, const Call& call, tuttiComm_t comm, void* stream,
                                           Named named) {
   return defer(group, comm, stream, name_of(call.collective), [&](Communicator& c, Batch* batch) {
@@ -146,7 +146,7 @@ Status name_and_check(Call* call, Communicator& comm, Named named) {
   });
 }
 
-// What every collective does: enters the communicator, checks the call, and runs or queues it.
+// The common part of every collective: enters the communicator, checks the call, and runs or queues it.
 tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) noexcept try {
   if (InOperator::here()) [[unlikely]]
     return refuse_in_operator(name_of(call.collective));
@@ -167,17 +167,17 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
   }
   return report_of(status, &c, name_of(call.collective));
 } catch (...) {
-  return report(Status::of_exception());  // operations turn their own exceptions into failures
+  return report(Status::of_exception());  // operations convert their own exceptions into failures
 }
 
-// The same of blocks that are all of one size.
+// The same for blocks of equal size.
 [[gnu::noinline]] tuttiResult_t submit_slowly(Collective collective, const void* send, void* recv, std::size_t count,
                                               Named named, int root, tuttiComm_t comm, void* stream) noexcept {
   const ReduceOp op = has_data(collective) ? op_of(named.op) : ReduceOp::kMax;
   return submit({collective, send, recv, count, type_of(named.datatype), op, root}, comm, stream, named);
 }
 
-// The rest of a call that has begun the short way.
+// The rest of a call that has begun on the fast path.
 [[gnu::noinline]] tuttiResult_t go_on(Communicator& communicator, Collective collective) noexcept try {
   const Status status = communicator.go_on_repeated();
   return status.is_ok() ? tuttiSuccess : report_of(status, &communicator, name_of(collective));
@@ -185,8 +185,8 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
   return report(Status::of_exception());
 }
 
-// First looks whether the call is one that was made lately once more. All else lies in functions of its own, so that
-// this one keeps little in memory.
+// First checks whether the call repeats a recent one. Everything else is in separate functions, so that this one uses
+// few registers.
 [[gnu::always_inline]] inline tuttiResult_t submit_uniform(Collective collective, const void* send, void* recv,
                                                            std::size_t count, Named named, int root, tuttiComm_t comm,
                                                            void* stream) noexcept {
@@ -210,7 +210,7 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
   return submit_slowly(collective, send, recv, count, named, root, comm, stream);
 }
 
-// One function for all but the all-reduce: programs mix them, and so it stays in the processor's cache.
+// One function for all collectives except the all-reduce: programs mix them, so it stays in the processor's cache.
 [[gnu::noinline]] tuttiResult_t submit(Collective collective, const void* send, void* recv, std::size_t count,
                                        Named named, int root, tuttiComm_t comm, void* stream) noexcept {
   return submit_uniform(collective, send, recv, count, named, root, comm, stream);

@@ -28,7 +28,7 @@ CommTable& CommTable::instance() {
   return only.get([] { return CommTable(); });
 }
 
-// Not when it is first used, as another thread may fork just then.
+// Not made at first use, because another thread may fork at that moment.
 [[maybe_unused]] static const CommTable& made_at_load = CommTable::instance();
 
 CommTable::CommTable() {
@@ -40,7 +40,7 @@ Result<std::uint64_t> CommTable::reserve() {
   if (free_.empty()) {
     const std::size_t chunk = memory_.size();
     if (chunk == kChunks) return Status::invalid_usage("this process has too many communicators");
-    // Room for all that can ever be freed: freeing must not need memory.
+    // Room for all slots that can ever be freed: freeing must not need memory.
     free_.reserve((chunk + 1) * kChunkSlots);
     memory_.reserve(chunk + 1);
     memory_.push_back(std::make_unique<CommSlot[]>(kChunkSlots));
@@ -94,7 +94,7 @@ bool CommTable::is_busy(CommSlot* slot, const ThreadRecord* record) {
   ThreadRecord* const before = slot->owner.load(std::memory_order_relaxed);
   if (slot->beside) return true;
   if (before == nullptr || before == record) return slot->inside;
-  // A thread that enters meanwhile sees that it is not the owner any more, and comes to the lock.
+  // A thread that enters now sees that it is no longer the owner, and takes the lock.
   slot->owner.store(nullptr, std::memory_order_relaxed);
   asymmetric_fence_heavy();
   const bool busy = before->operating.load(std::memory_order_acquire) == slot->handle;
@@ -126,7 +126,7 @@ Status CommTable::enter(ThreadRecord* record, std::uint64_t handle, bool* shared
   CommSlot* const slot = find(handle);
   if (slot == nullptr || slot->handle != handle || slot->state != State::kOpen) return refusal(handle);
   if (is_busy(slot, record)) return another_inside();
-  // Before the lock is given up: who frees the communicator then finds this thread inside.
+  // Before the lock is released: a thread that frees the communicator then finds this thread inside.
   record->operating.store(handle, std::memory_order_release);
   if (slot->changes < kMaxChanges) {
     slot->owner.store(record, std::memory_order_relaxed);
@@ -156,15 +156,15 @@ void CommTable::end_look(CommSlot* slot) {
   if (--slot->looks == 0) changed_.notify_all();
 }
 
-// Keeps operations out from here on.
+// From now on operations cannot enter.
 void CommTable::close(CommSlot* slot, State state) {
   slot->state = state;
   slot->open.store(CommSlot::kClosed, std::memory_order_relaxed);
   asymmetric_fence_heavy();
 }
 
-// Of operations, and of threads that look. Where the communicator has been aborted that is soon: every wait in an
-// operation looks at the failure state at least every 50 ms.
+// Waits for operations and queries. After an abort that is short: every wait in an operation checks the failure state
+// at least every 50 ms.
 void CommTable::wait_for_users(std::uint64_t handle) {
   for (LookAgain look; any_thread_uses(handle);) look.pause();
 }
@@ -207,8 +207,8 @@ Status CommTable::abort(std::uint64_t handle) {
   return {};
 }
 
-// Once no thread looks at the communicator any more. It ends without the lock, since that may take long, and nobody
-// finds it: its state is kFreeing.
+// Called when no thread queries the communicator any more. Frees it without the lock, because that may take long. No
+// thread can find it: its state is kFreeing.
 void CommTable::free_unseen(CommSlot* slot) {
   while (slot->looks != 0) changed_.wait(comm_table_mutex);
   comm_table_mutex.unlock();
@@ -219,15 +219,15 @@ void CommTable::free_unseen(CommSlot* slot) {
 
 std::pair<Status, bool> Operating::enter(ThreadRecord* record, std::uint64_t handle) {
   if (record == nullptr) return {Status::out_of_memory(), false};
-  // Not while another thread asks whether this one is inside.
+  // Not while another thread checks whether this one is inside.
   record->operating.store(0, std::memory_order_release);
   bool shared = false;
   Status status = CommTable::instance().enter(record, handle, &shared);
   return {std::move(status), shared};
 }
 
-// A child has none of the threads that a communicator needs, and must not speak to the peers: what it has inherited
-// stays as it is, untouched.
+// A child has none of the threads that a communicator needs, and must not communicate with the peers: it does not touch
+// inherited communicators.
 void CommTable::after_fork_in_child() {
   forget_other_threads();
   for (const auto& slots : memory_) {
@@ -239,7 +239,7 @@ void CommTable::after_fork_in_child() {
       slot.owner.store(nullptr, std::memory_order_relaxed);
     }
   }
-  // Threads that are not here may have waited.
+  // Threads that do not exist in the child may have waited.
   new (&changed_) ConditionVariable;
   comm_table_mutex.unlock();  // which this thread has locked
 }

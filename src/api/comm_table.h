@@ -1,15 +1,15 @@
-// The communicators of this process by handle, and who may use one when.
+// The communicators of this process by handle, and the rules for entering them.
 //
-// Operations are exclusive: one thread at a time, found with two loads and no atomic read-modify-write. A thread says
-// in its record which communicator it enters, and then looks whether the communicator is open and kept for it. A thread
-// that changes either of the two, to free the communicator or to enter from another thread, calls
-// asymmetric_fence_heavy() behind the change and then looks into the records: so one of both sees the other. What a
-// thread is kept out of by its first look it enters through the table's lock; a communicator that often changes threads
-// always takes that way.
+// Operations are exclusive: one thread at a time, with two loads and no atomic read-modify-write. A thread writes into
+// its record which communicator it enters, and then checks whether the communicator is open and reserved for this
+// thread. Another thread that changes one of these, to free the communicator or to enter it, calls
+// asymmetric_fence_heavy() after the change and then reads the records: so one of both sees the other. If the first
+// check fails, a thread enters through the table's lock; a communicator whose threads change often always uses the
+// lock.
 //
-// Queries and abort are let in at any time, abort through the lock. A thread that queries says so in its record, too,
-// and then looks whether the communicator is open; if not, it goes through the lock. A thread that frees waits until no
-// thread is left inside.
+// Queries and abort may enter at any time, abort through the lock. A querying thread also writes this into its record,
+// and then checks whether the communicator is open; if not, it takes the lock. A thread that frees waits until no
+// thread is inside.
 #pragma once
 
 #include <sys/types.h>
@@ -36,15 +36,16 @@ namespace tutti::internal::api {
 inline constinit Mutex comm_table_mutex;
 
 struct alignas(64) CommSlot {
-  // No handle: its index would be beyond all tables.
+  // Not a valid handle: its index would be beyond all tables.
   static constexpr std::uint64_t kClosed = UINT64_MAX;
-  std::atomic<std::uint64_t> open{kClosed};   // the handle while operations are let in
+  std::atomic<std::uint64_t> open{kClosed};   // the handle while operations may enter
   std::atomic<ThreadRecord*> owner{nullptr};  // the thread that enters without the lock
   Communicator* communicator = nullptr;       // while the handle is valid
 
   enum class State { kFree, kReserved, kOpen, kDestroying, kFreeing, kInherited };
   State state TUTTI_GUARDED_BY(comm_table_mutex) = State::kFree;
-  // A thread is inside that entered through the lock; one that is inside others, too, which also counts as a look.
+  // A thread that entered through the lock is inside; if it is also inside other communicators, it also counts as a
+  // query.
   bool inside TUTTI_GUARDED_BY(comm_table_mutex) = false;
   bool beside TUTTI_GUARDED_BY(comm_table_mutex) = false;
   std::uint32_t generation TUTTI_GUARDED_BY(comm_table_mutex) = 0;  // of the handle, or of the last one
@@ -58,15 +59,15 @@ class CommTable final : public ForkAware {
  public:
   static CommTable& instance();
 
-  // In two steps, so that what has been made together with the peers cannot fail for want of room.
+  // In two steps, so that a communicator made together with the peers cannot fail for lack of room.
   Result<std::uint64_t> reserve();
   void cancel(std::uint64_t handle);
   void open(std::uint64_t handle, std::unique_ptr<Communicator> communicator);
 
-  // Finalizes and frees. Waits for the thread that is inside an operation, if any; meanwhile abort() and queries are
-  // let in. *finalized: what finalize() has returned, but no mismatch that an earlier call has told.
+  // Finalizes and frees. Waits for the thread inside an operation, if any; abort() and queries may still enter.
+  // *finalized: the result of finalize(), without a mismatch that an earlier call has reported.
   Status destroy(std::uint64_t handle, Status* finalized);
-  // Fails the communicator and frees it, or waits until a destroy() that is going on has done so.
+  // Fails the communicator and frees it, or waits until a running destroy() has done so.
   Status abort(std::uint64_t handle);
 
   static CommSlot* find(std::uint64_t handle) {
@@ -82,7 +83,7 @@ class CommTable final : public ForkAware {
   friend class Looking;
   static constexpr std::size_t kChunkSlots = 64;
   static constexpr std::size_t kChunks = 8192;  // half a million communicators
-  // After so many changes of the thread the lock is cheaper than a fence for all others.
+  // After this number of thread changes, the lock is cheaper than a fence for all other threads.
   static constexpr std::uint32_t kMaxChanges = 8;
 
   CommTable();
@@ -91,12 +92,12 @@ class CommTable final : public ForkAware {
   // The same for a thread that may be inside others.
   Status enter_beside(std::uint64_t handle, CommSlot** slot) TUTTI_EXCLUDES(comm_table_mutex);
   void leave_beside(CommSlot* slot) TUTTI_EXCLUDES(comm_table_mutex);
-  // Whether another operation than those of `record`'s thread may be inside. `record` is the owner then, or nobody.
+  // Whether an operation of a thread other than `record`'s may be inside. Afterwards the owner is `record`, or null.
   static bool is_busy(CommSlot* slot, const ThreadRecord* record) TUTTI_REQUIRES(comm_table_mutex);
   void leave(CommSlot* slot) TUTTI_EXCLUDES(comm_table_mutex);
   Status look(std::uint64_t handle, CommSlot** slot) TUTTI_EXCLUDES(comm_table_mutex);
   void end_look(CommSlot* slot) TUTTI_EXCLUDES(comm_table_mutex);
-  // What keeps from the use of a handle that is not open.
+  // The error for a handle that is not open.
   static Status refusal(std::uint64_t handle) TUTTI_REQUIRES(comm_table_mutex);
   static void close(CommSlot* slot, CommSlot::State state) TUTTI_REQUIRES(comm_table_mutex);
   void free(CommSlot* slot) TUTTI_REQUIRES(comm_table_mutex);
@@ -108,23 +109,23 @@ class CommTable final : public ForkAware {
 
   static inline constinit std::array<std::atomic<CommSlot*>, kChunks> chunks_{};  // only grows; never freed
 
-  ConditionVariable changed_;  // looks, and the end of slots
+  ConditionVariable changed_;  // signalled at the end of queries and of slots
   std::vector<std::unique_ptr<CommSlot[]>> memory_ TUTTI_GUARDED_BY(comm_table_mutex);
   std::vector<std::uint64_t> free_ TUTTI_GUARDED_BY(comm_table_mutex);  // indices
 };
 
-// Enters an operation without the lock, if nothing is in the way. The record may name the communicator if not.
+// Enters an operation without the lock, if possible. If not, the record may still name the communicator.
 inline bool enters_unlocked(ThreadRecord* record, const CommSlot* slot, std::uint64_t handle) {
-  // A handle that is stale already is not published: nobody is to wait for it.
+  // A stale handle is not published, so that no thread waits for it.
   if (slot == nullptr || slot->open.load(std::memory_order_relaxed) != handle) [[unlikely]]
     return false;
-  // Released, for who sees this instead of the end of an operation before.
+  // Release, for threads that see this instead of the end of the operation before.
   record->operating.store(handle, std::memory_order_release);
   asymmetric_fence_light();
   return slot->owner.load(std::memory_order_relaxed) == record && slot->open.load(std::memory_order_acquire) == handle;
 }
 
-// While it lives the calling thread is inside an operation of the communicator, alone, and it is not freed.
+// While it exists, the calling thread alone is inside an operation of the communicator, which is not freed.
 class Operating {
  public:
   explicit Operating(std::uint64_t handle) : record_(this_thread()), slot_(CommTable::find(handle)) {
@@ -148,7 +149,7 @@ class Operating {
   Communicator& operator*() const { return *slot_->communicator; }
 
  private:
-  // Through the lock. Static, so that all of this lies in registers. The bool: leave() must follow.
+  // Enters through the lock. Static, so that all of this object stays in registers. The bool: leave() must follow.
   static std::pair<Status, bool> enter(ThreadRecord* record, std::uint64_t handle);
 
   ThreadRecord* const record_;
@@ -157,7 +158,7 @@ class Operating {
   Status status_;
 };
 
-// The same where nothing is in the way: without the lock, and without a reason if something is.
+// The same without the lock; if that is not possible, it has no error text.
 class QuicklyOperating {
  public:
   QuicklyOperating(ThreadRecord* record, std::uint64_t handle) : record_(record) {
@@ -177,7 +178,7 @@ class QuicklyOperating {
   Communicator* communicator_ = nullptr;
 };
 
-// As Operating, of which a thread has one at a time: of these it may have several.
+// As Operating, but a thread may have several of these at a time.
 class OperatingBeside {
  public:
   explicit OperatingBeside(std::uint64_t handle) : status_(CommTable::instance().enter_beside(handle, &slot_)) {}
@@ -195,8 +196,8 @@ class OperatingBeside {
   Status status_;
 };
 
-// While it lives the communicator is not freed. Any number of threads, beside an operation. A second one of a thread,
-// in the life of the first, takes the lock: the thread's record has room for one.
+// While it exists, the communicator is not freed. Any number of threads, also during an operation. A second one in the
+// same thread takes the lock, because the thread's record has room for one.
 class Looking {
  public:
   explicit Looking(std::uint64_t handle) : record_(this_thread()), slot_(CommTable::find(handle)) {

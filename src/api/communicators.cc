@@ -32,8 +32,8 @@ Status check_rank(tuttiComm_t* comm, int nranks, int rank) {
   return {};
 }
 
-// *comm is written only on success. join(settings) makes the communicator together with the peers; what is refused
-// before that, decline(why) tells them. `ranks`: 0 if join finds them.
+// *comm is written only on success. join(settings) makes the communicator together with the peers. If the call is
+// refused before that, decline(why) sends the reason to the peers. `ranks`: 0 if join finds them.
 template <class Join, class Decline>
 Status make_comm(tuttiComm_t* comm, int ranks, const tuttiConfig_t* config, Join&& join, Decline&& decline) {
   CommTable& table = CommTable::instance();
@@ -73,7 +73,7 @@ Status init_rank(tuttiComm_t* comm, int nranks, const tuttiUniqueId& id, int ran
 
 Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
   if (comm == nullptr) return Status::invalid_argument("comm is NULL");
-  // Without a launcher, only a job of one rank need not say where its ranks are.
+  // Without a launcher, only a job of one rank needs no address.
   const int ranks = environment_variable("TUTTI_WORLD_SIZE") == "1" ? 1 : 0;
   return make_comm(comm, ranks, config, join_launched, decline_launched);
 }
@@ -197,7 +197,7 @@ const char* tuttiGetLastError(tuttiComm_t comm) {
     if (!found.is_ok()) thread->told = found;
   }
   const Status& told = thread->told;
-  // Without memory for the longer text the shorter stays.
+  // If there is no memory for the longer text, the shorter one stays.
   if (tutti::internal::log::has_controls(told.message()))
     (void)guarded(
         [&] { return thread->told = Status(told.code(), tutti::internal::log::printable(told.message())), Status(); });
@@ -264,7 +264,8 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
     Status finalized;
     const Status destroyed = tutti::internal::api::CommTable::instance().destroy(number_of(comm), &finalized);
     if (!destroyed.is_ok()) return report(destroyed.with_context("tuttiCommDestroy"));
-    // That a failed communicator is destroyed is no error of this call, unless nobody has been told that ranks differ.
+    // Destroying a failed communicator is not an error of this call, except for a mismatch that has not been reported
+    // yet.
     return finalized.code() == tutti::internal::Code::kMismatch ? report(finalized) : tuttiSuccess;
   });
 }
@@ -334,7 +335,7 @@ static_assert(tuttiCollectiveAllReduce == static_cast<int>(Collective::kAllReduc
               tuttiCollectiveGatherV == static_cast<int>(Collective::kGatherV) &&
               tuttiCollectiveScatterV == static_cast<int>(Collective::kScatterV));
 
-// Who has so much room for the text wants more than a line.
+// A buffer of this size requests more than one line.
 constexpr std::size_t kExplainedAtLength = 1024;
 
 tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char* text, size_t size) {

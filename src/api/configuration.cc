@@ -19,10 +19,11 @@ namespace {
 
 constexpr unsigned kMagic = 0x74757474;
 constexpr unsigned kFirstVersion = 100;  // 0.1.0: no caller was compiled with an earlier one
-// Of the struct of the first version. None was smaller; none will be larger than the most.
+// The size of the struct in the first version, the smallest; and a limit that no version will exceed.
 constexpr std::size_t kLeastBytes = offsetof(tuttiConfig_t, cross_memory) + sizeof(const char*);
 constexpr std::size_t kMostBytes = 4096;
-// A field that a later version puts where this one has padding would hold whatever an older caller has there.
+// If this version had padding here, a field of a later version at this position would contain garbage from older
+// callers.
 static_assert(offsetof(tuttiConfig_t, device) == kLeastBytes);
 static_assert(sizeof(tuttiConfig_t) == offsetof(tuttiConfig_t, device) + sizeof(const char*),
               "behind the last field, which stands here, there is no padding");
@@ -31,7 +32,7 @@ std::string version_text(unsigned version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-// Whether what the caller's struct has beyond this library's is unset.
+// Whether the fields of the caller's struct beyond this library's are unset.
 bool tail_is_unset(const tuttiConfig_t* config) {
   const auto* const bytes = reinterpret_cast<const std::byte*>(config);
   return config->size <= sizeof *config ||
@@ -39,7 +40,7 @@ bool tail_is_unset(const tuttiConfig_t* config) {
 }
 
 Status check_form(const tuttiConfig_t* config) {
-  // The size first: of a struct that is too short nothing else is there.
+  // Checks the size first: a too short struct may not have the other fields.
   if (config->size < kLeastBytes || config->size > kMostBytes || config->magic != kMagic ||
       config->version < kFirstVersion) {
     return Status::invalid_argument("config is not initialised. Start it from TUTTI_CONFIG_INITIALIZER");
@@ -57,7 +58,7 @@ Status check_form(const tuttiConfig_t* config) {
   return {};
 }
 
-// Of texts that Settings holds as they are.
+// The checks of texts that Settings stores unparsed.
 struct Check {
   std::string_view variable;
   Status (*check)(const Settings& settings, std::string_view name);
@@ -72,7 +73,7 @@ Status check_text(std::string_view variable, const Settings& settings, std::stri
   return {};
 }
 
-// Nothing: the caller has left it unset.
+// Empty: the caller has left it unset.
 std::optional<std::string> value_in(const tuttiConfig_t& c, const Variable& variable) {
   if (const auto* const number = std::get_if<int tuttiConfig_t::*>(&variable.field)) {
     return c.**number == TUTTI_CONFIG_UNDEF_INT ? std::nullopt : std::optional(std::to_string(c.**number));

@@ -1,4 +1,4 @@
-// tuttiConfig_t, read.
+// Reads tuttiConfig_t.
 #pragma once
 
 #include "base/config.h"
@@ -7,10 +7,10 @@
 
 namespace tutti::internal::api {
 
-// The environment's settings, and over them what the caller sets. Null: it sets nothing. Keeps nothing of *config.
+// The environment's settings, overridden by the caller's. Null: no override. Copies everything from *config.
 Result<Settings> settings_from(const tuttiConfig_t* config);
 
-// `settings`, and over them what the caller sets. REQUIRES: config is not null.
+// `settings`, overridden by the caller's. REQUIRES: config is not null.
 Result<Settings> changed_settings(Settings settings, const tuttiConfig_t* config);
 
 }  // namespace tutti::internal::api

@@ -34,14 +34,14 @@ const char* name_of_call(const Transfer& t) {
   return t.sends ? "send" : "recv";
 }
 
-// Behind what `stream` has now, and before what it gets afterwards.
+// A position in a stream: after its present entries, and before later ones.
 class StreamTail {
  public:
   explicit StreamTail(std::shared_ptr<Stream> stream) : stream_(std::move(stream)), before_(stream_->last()) {}
   [[nodiscard]] const std::shared_ptr<Stream>& stream() const { return stream_; }
   [[nodiscard]] const std::shared_ptr<Completion>& before() const { return before_; }
   void add(const std::shared_ptr<Completion>& completion) { after_.push_back(completion); }
-  // The stream ends with what was added.
+  // The added operations become the end of the stream.
   void attach() const {
     for (const auto& completion : after_) stream_->append_behind(before_, completion);
   }
@@ -72,7 +72,7 @@ Status name_and_check(Transfer* transfer, Communicator& comm, tuttiDataType_t da
   return status.is_ok() ? check(*transfer, comm) : status;
 }
 
-// The same of a transfer that is not in a group, and so has nothing that would belong to it on this rank.
+// The same for a transfer outside a group, which has no counterpart on this rank.
 [[gnu::noinline]] Status name_and_check_alone(Transfer* transfer, Communicator& comm, tuttiDataType_t datatype) {
   Status status = name_and_check(transfer, comm, datatype);
   return status.is_ok() ? check_own({transfer, 1}, comm.rank()) : status;
@@ -107,7 +107,7 @@ tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiD
 
 using CommunicatorCalls = GroupCalls::CommunicatorCalls;
 
-// That nothing of it will be refused, as far as can be known.
+// Checks that nothing of it will be refused, as far as known.
 Status check(const CommunicatorCalls& part, const Communicator& comm) {
   if (comm.failures().is_finalized()) return Status::invalid_usage("the communicator is finalized");
   if (Status s = check_own(part.batch->transfers, comm.rank()); !s.is_ok()) return s;
@@ -161,8 +161,8 @@ Status start(CommunicatorCalls* part, std::vector<StreamTail>* tails) {
   return status;
 }
 
-// What one part calls of a communicator on a device. The thread stays inside all of them until they are in their
-// streams, since ranks of this process put theirs there together.
+// The calls of one part on a communicator with a device. The thread stays inside all of these communicators until the
+// calls are in their streams, because ranks of this process fill their streams together.
 class DevicePart {
  public:
   explicit DevicePart(const CommunicatorCalls& part) : operating_(part.comm) {
@@ -184,9 +184,8 @@ class DevicePart {
   Status refused_;
 };
 
-// Communicators do not wait for each other, not where they share a stream either: the progress engine drives what each
-// has queued.
-// *started: whether that was tried of any part.
+// Communicators do not wait for each other, even if they share a stream: the progress engine runs the queue of each.
+// *started: whether any part was started.
 Status run(std::span<CommunicatorCalls> parts, bool* started) {
   if (parts.size() == 1 && parts.front().streams.empty()) return run_alone(parts.front());
   if (Status s = check(parts); !s.is_ok()) return not_started(std::move(s));
@@ -224,12 +223,12 @@ Status run(std::span<CommunicatorCalls> parts, bool* started) {
   return first;
 }
 
-// Of a group that could not be begun, or not to its end, for want of memory: its peers wait for it. Returns when
-// nothing of it runs any more, with what has failed the first communicator, which may be older than `status`.
+// For a group that could not be started completely for lack of memory; its peers wait for it. Returns when no part of
+// it runs any more, with the error of the first failed communicator, which may be older than `status`.
 Status give_up(std::span<const CommunicatorCalls> parts, const Status& status) noexcept {
   Status first;
   for (const CommunicatorCalls& part : parts) {
-    // Even to say that one is gone takes memory.
+    // Even the error for a destroyed communicator needs memory.
     static_cast<void>(guarded([&] {
       const Looking looking(part.comm);
       if (!looking.status().is_ok()) return Status();
@@ -244,7 +243,7 @@ Status give_up(std::span<const CommunicatorCalls> parts, const Status& status) n
   return first.is_ok() ? status : first;
 }
 
-// That nothing of the group was started: each of its communicators was refused something.
+// Reports to each communicator of the group that no call was started.
 void tell(std::span<const CommunicatorCalls> parts, const Status& refused) noexcept {
   for (const CommunicatorCalls& part : parts) {
     static_cast<void>(guarded([&] {
@@ -291,7 +290,7 @@ std::size_t GroupCalls::calls_of(std::uint64_t comm) const {
 
 Status check_no_group(std::uint64_t comm) {
   const GroupCalls* const group = current_group();
-  // Of one that was refused nothing is started.
+  // If a call was refused, nothing of the group is started.
   const bool runs = group != nullptr && group->refused().is_ok();
   const std::size_t calls = runs ? group->calls_of(comm) : 0;
   if (calls == 0) return {};
@@ -305,11 +304,11 @@ void GroupCalls::clear() {
   parts_.resize(std::min(used_, std::size_t{4}));
   for (CommunicatorCalls& part : parts_) {
     const Batch& batch = *part.batch;
-    // Of a batch that was queued only its completion says that nobody has it any more.
+    // A queued batch is unused only when its completion says so.
     const bool over = (part.completion == nullptr && part.cuda_streams.empty()) || part.waits;
     const bool keeps =
         over && part.batch.use_count() == 1 && std::max(batch.calls.size(), batch.transfers.size()) <= kMostKept;
-    // Not as a whole: the memory of its members serves the next group.
+    // Member by member, so that the next group reuses the members' memory.
     part.comm = 0;
     if (keeps) {
       part.batch->clear();
@@ -369,7 +368,7 @@ tuttiResult_t tuttiGroupEnd() {
     Status status = run_or_give_up(*whole);
     whole->clear();
     delete std::exchange(this_thread()->spare,
-                         whole.release());  // there is one if a function that a group ran has made groups, too
+                         whole.release());  // exists if a function that a group ran has made groups itself
     return report(status);
   });
 }

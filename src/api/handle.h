@@ -1,6 +1,6 @@
-// Handles of the C API are numbers in the guise of pointers: kind, generation and index. No memory is at such an
-// address (the processor refuses it), so that a pointer is never taken for a handle; and a handle of what is gone is
-// known as such, since no two things of a process ever have the same one.
+// Handles of the C API are numbers with a pointer type: kind, generation and index. No memory can be at such an address
+// (the processor refuses it), so a pointer is never taken for a handle. A stale handle is recognised, because no two
+// objects of a process ever have the same handle.
 #pragma once
 
 #include <fmt/core.h>
@@ -15,7 +15,7 @@ namespace tutti::internal::api {
 enum class HandleKind : std::uint64_t { kComm = 0x5c, kStream = 0x5d, kEvent = 0x5e };
 
 inline constexpr unsigned kIndexBits = 24;
-inline constexpr unsigned kKindShift = 56;  // addresses have bit 63 and bits 62 to 56 alike, whatever the paging
+inline constexpr unsigned kKindShift = 56;  // in an address, bits 62 to 56 equal bit 63, with any paging
 inline constexpr std::uint64_t kMaxHandles = std::uint64_t{1} << kIndexBits;
 
 constexpr std::uint64_t index_of(std::uint64_t handle) {
@@ -28,7 +28,7 @@ inline std::uint64_t number_of(const void* handle) {
   return reinterpret_cast<std::uintptr_t>(handle);
 }
 
-// What a forked child is told of what its parent has made.
+// The error for a forked child that uses an object of its parent.
 inline Status inherited(const std::string& what, std::int64_t owner) {
   return Status::invalid_usage(fmt::format(
       "{} belongs to process {}, of which this one is a fork: a forked child must make its own", what, owner));

@@ -1,5 +1,5 @@
-// Streams and events of this process by handle. A thread that has found an object keeps it for as long as it uses it,
-// whatever becomes of the handle meanwhile.
+// Streams and events of this process by handle. A thread that has found an object keeps it alive while it uses it, even
+// if the handle is destroyed.
 #pragma once
 
 #include <fmt/core.h>
@@ -34,7 +34,7 @@ class HandleTable final : public ForkAware {
     const MutexLock lock(mutex_);
     if (free_.empty()) {
       if (entries_.size() == kMaxHandles) return Status::invalid_usage(fmt::format("there are too many {}s", name_));
-      // Room for all that can ever be freed: freeing must not need memory.
+      // Room for all entries that can ever be freed: freeing must not need memory.
       if (free_.capacity() <= entries_.size()) free_.reserve(2 * entries_.size() + 16);
       entries_.emplace_back();
       free_.push_back(entries_.size() - 1);
@@ -55,7 +55,7 @@ class HandleTable final : public ForkAware {
     return entry->object;
   }
 
-  // The handle is stale from here on.
+  // The handle is stale from now on.
   Result<std::shared_ptr<Object>> take(std::uint64_t handle) {
     const MutexLock lock(mutex_);
     Entry* const entry = valid(handle);
@@ -79,7 +79,7 @@ class HandleTable final : public ForkAware {
 
   void before_fork() override TUTTI_ACQUIRE(mutex_) { mutex_.lock(); }
   void after_fork_in_parent() override TUTTI_RELEASE(mutex_) { mutex_.unlock(); }
-  // Threads that are not here may use the objects: they stay as they are.
+  // Threads that do not exist in the child may have been using the objects: they are not touched.
   void after_fork_in_child() override TUTTI_RELEASE(mutex_) {
     for (Entry& entry : entries_) entry.inherited = entry.handle != 0;
     mutex_.unlock();  // which this thread has locked

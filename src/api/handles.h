@@ -14,14 +14,14 @@
 
 namespace tutti::internal::api {
 
-// What was in a stream when the event was recorded last. Any thread.
+// A mark of the entries of a stream at the last recording. Any thread.
 class Event {
  public:
   void record(Mark mark) {
     const MutexLock lock(mutex_);
-    std::swap(mark_, mark);  // what it stood for before is freed without the lock
+    std::swap(mark_, mark);  // the earlier mark is freed without the lock
   }
-  // Nothing, which is done, if it was never recorded.
+  // An empty mark, which is done, if it was never recorded.
   [[nodiscard]] Mark recorded() const {
     const MutexLock lock(mutex_);
     return mark_;
@@ -39,20 +39,20 @@ inline HandleTable<Event, HandleKind::kEvent>& events() {
   return HandleTable<Event, HandleKind::kEvent>::instance("event");
 }
 
-// Returns status's code. The calling thread's last error text gets that of an error, which kInProgress is not; so does
-// comm's, if given, unless it has failed.
+// Returns status's code. For an error (kInProgress is not an error), stores its text as the last error of the calling
+// thread, and of `comm`, if given, unless that has failed.
 tuttiResult_t report(const Status& status, Communicator* comm = nullptr) noexcept;
-// The same of a call that was refused for its arguments, for which other ranks may wait.
+// The same for a call that was refused for its arguments; other ranks may wait for it.
 tuttiResult_t report_refusal(const Status& status, Communicator* comm) noexcept;
-// The same of a call that could not enter the communicator, for which another thread may be the reason.
+// The same for a call that could not enter the communicator, perhaps because of another thread.
 tuttiResult_t report_refused(const Status& status, tuttiComm_t comm);
 
-// The error of a call `name` that the function of an operator has made.
+// The error of a call `name` in a user-defined operator function.
 tuttiResult_t refuse_in_operator(const char* name) noexcept;
 
-// The body of an entry point, by the entry point's name: no exception crosses the C API. What `body` throws has left no
-// communicator half-done, since operations turn their own exceptions into failures. For what runs functions of the
-// program, or keeps the floating-point mode that they run in; entry() for all else.
+// The body of an entry point, with the entry point's name: no exception crosses the C API. An exception of `body` has
+// not left a communicator in an inconsistent state, because operations convert their own exceptions into failures. For
+// entry points that run user-defined functions, or store the floating-point mode for them; entry() for all others.
 template <class Body>
 tuttiResult_t entry_in_mode_of_caller(Body&& body, const char* name = __builtin_FUNCTION()) noexcept {
   if (InOperator::here()) [[unlikely]]
@@ -64,15 +64,14 @@ tuttiResult_t entry_in_mode_of_caller(Body&& body, const char* name = __builtin_
   }
 }
 
-// The same in the default floating-point mode: exceptions that the program traps do not concern the library's own
-// arithmetic.
+// The same in the default floating-point mode, so that traps of the program do not affect the library's own arithmetic.
 template <class Body>
 tuttiResult_t entry(Body&& body, const char* name = __builtin_FUNCTION()) noexcept {
   const InFloatMode standard;
   return entry_in_mode_of_caller(std::forward<Body>(body), name);
 }
 
-// A query: body(communicator) with a communicator that is not freed meanwhile.
+// A query: body(communicator), with a communicator that is not freed during the call.
 template <class Body>
 tuttiResult_t look(tuttiComm_t comm, Body&& body, const char* name = __builtin_FUNCTION()) noexcept {
   const auto inside = [&] {

@@ -1,4 +1,4 @@
-// What the entry points of operations share.
+// Common parts of the entry points of operations.
 #pragma once
 
 #include <fmt/core.h>
@@ -14,13 +14,13 @@
 
 namespace tutti::internal::api {
 
-// Whether a call was refused, and nothing has changed.
+// Whether a call was refused, so that nothing has changed.
 inline bool is_refusal(const Status& status) {
   return status.code() == Code::kInvalidArgument || status.code() == Code::kInvalidUsage;
 }
 
-// The result of an operation that was not a success. What an operation itself fails with names it, and is the
-// communicator's last error already.
+// The result of a failed operation. An error of the operation itself already names it, and is already the
+// communicator's last error.
 inline tuttiResult_t report_of(const Status& status, Communicator* comm, const char* name) {
   if (!is_refusal(status)) {
     comm->failures().state().set_told();
@@ -29,7 +29,7 @@ inline tuttiResult_t report_of(const Status& status, Communicator* comm, const c
   return report_refusal(status.with_context(name), comm);
 }
 
-// What the call's opaque datatype is. `call`: a Call or a Transfer.
+// Looks up the call's user-defined datatype. `call`: a Call or a Transfer.
 template <class AnyCall>
 Status name_datatype(AnyCall* call, Communicator& comm, tuttiDataType_t datatype) {
   if (call->type != DataType::kOpaque) [[likely]]
@@ -40,14 +40,14 @@ Status name_datatype(AnyCall* call, Communicator& comm, tuttiDataType_t datatype
   return {};
 }
 
-// The common case of check_elements(): a type that NCCL has too, and no count near overflow, not of all ranks together
-// either.
+// The common case of check_elements(): a type that NCCL also has, and a count that cannot overflow, even for all ranks
+// together.
 inline bool has_plain_elements(DataType type, std::size_t count) {
   constexpr std::size_t kSmallCount = std::size_t{1} << 29;  // of 8 bytes and 2^31 ranks
   return static_cast<unsigned>(type) < kNcclDataTypes && count < kSmallCount;
 }
 
-// Whether there is such a type, and `count` elements of it could lie in memory.
+// Checks that the type exists, and that `count` elements of it fit into memory.
 inline Status check_elements(DataType type, const Opaque& opaque, std::size_t count) {
   const std::size_t bytes = size_of(type, opaque);
   if (bytes == 0) return Status::invalid_argument("datatype is not a tuttiDataType_t");
@@ -59,8 +59,8 @@ inline Status check_elements(DataType type, const Opaque& opaque, std::size_t co
       fmt::format("count {} of {} overflows the address space", count, name_of(type, opaque)));
 }
 
-// Adds to the thread's group what add(communicator, &batch) makes and checks. Of a group that has refused
-// anything no call is ever read, only which communicators it names.
+// Calls add(communicator, &batch), which checks a call and adds it to the thread's group. If the group has refused a
+// call, its calls are not used any more, only its list of communicators.
 template <class Add>
 tuttiResult_t defer(GroupCalls* group, tuttiComm_t comm, void* stream, const char* name, Add&& add) {
   const Looking looking(number_of(comm));

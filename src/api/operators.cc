@@ -1,4 +1,4 @@
-// Operators and datatypes that the program makes.
+// User-defined operators and datatypes.
 #include "calls/operators.h"
 
 #include <fmt/core.h>
@@ -40,7 +40,7 @@ Status check_sum(const void* scalar, tuttiDataType_t datatype, tuttiScalarReside
   return scalar != nullptr ? Status() : Status::invalid_argument("scalar is NULL");
 }
 
-// `make` gives the operator, or why there is none.
+// `make` returns the operator, or an error.
 template <class Make>
 tuttiResult_t create(const char* name, tuttiRedOp_t* op, tuttiComm_t comm, Make make) {
   const auto body = [&](Communicator* c) {

@@ -1,4 +1,4 @@
-// The C API's datatypes and operators as the library has them inside.
+// Conversion between the datatypes and operators of the C API and the internal ones.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace tutti::internal::api {
 
-// The inverse of public_value(). What it gives for no value of an enumeration is outside too: check_types() refuses it.
+// The inverse of public_value(). For an invalid value, the result is also invalid: check_types() refuses it.
 constexpr std::uint8_t from_public(unsigned value, unsigned nccl_values, unsigned values) {
   if (value < nccl_values) return static_cast<std::uint8_t>(value);
   const unsigned own = value - kPublicOwn;  // wraps to a large one below
   return static_cast<std::uint8_t>(own < values - nccl_values ? own + nccl_values : UINT8_MAX);
 }
-// What the program has made is opaque.
+// User-defined datatypes are opaque.
 constexpr DataType type_of(tuttiDataType_t type) {
   if (is_made(static_cast<int>(type))) return DataType::kOpaque;
   return static_cast<DataType>(from_public(static_cast<unsigned>(type), kNcclDataTypes, kDataTypes));

@@ -1,4 +1,4 @@
-// Ranges of memory that the program registers.
+// Registration of memory ranges.
 #include "calls/registered_range.h"
 
 #include <fmt/core.h>
@@ -25,7 +25,7 @@ Status check_range(const void* buff, std::size_t size, bool has_result, int flag
       fmt::format("winFlags is {:#x}. Pass TUTTI_WIN_DEFAULT or TUTTI_WIN_COLL_SYMMETRIC", flags));
 }
 
-// A window is a number in the guise of a pointer, as all handles are.
+// A window is a number with a pointer type, like all handles.
 template <class Handle>
 tuttiResult_t enter(const char* name, tuttiComm_t comm, void* buff, std::size_t size, int flags, Handle* handle) {
   const auto body = [&](Communicator* c) {

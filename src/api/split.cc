@@ -1,4 +1,4 @@
-// Communicators that are made of others.
+// Communicators made from others.
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace tutti::internal::api {
 namespace {
 
-// What this rank asks for. *settings: of the wish, where it has any.
+// This rank's request. *settings: its settings, if it has any.
 SplitWish wish_of(const Communicator& comm, int color, int key, const tuttiComm_t* newcomm, const tuttiConfig_t* config,
                   std::optional<Settings>* settings) {
   SplitWish wish{color, key, nullptr, {}};
@@ -34,7 +34,7 @@ SplitWish wish_of(const Communicator& comm, int color, int key, const tuttiComm_
   return wish;
 }
 
-// Takes part in any case, so that nobody waits for this rank.
+// Takes part in any case, so that no rank waits for this one.
 Status split(Communicator& comm, int color, int key, tuttiComm_t* newcomm, const tuttiConfig_t* config) {
   CommTable& table = CommTable::instance();
   std::optional<Settings> settings;
@@ -119,7 +119,7 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* 
     if (!operating.status().is_ok()) return report_refused(operating.status().with_context("tuttiCommSplit"), comm);
     const tutti::internal::Status status = split(*operating, color, key, newcomm, config);
     if (status.is_ok()) return tuttiSuccess;
-    // What has failed `comm` names the operation already.
+    // The error that failed `comm` already names the operation.
     if (operating->async_error().is_ok()) return report(status.with_context("tuttiCommSplit"), &*operating);
     operating->failures().state().set_told();
     return report(status);

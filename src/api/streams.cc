@@ -8,7 +8,7 @@ using tutti::internal::Mark;
 using tutti::internal::Status;
 using tutti::internal::Stream;
 
-// Not when they are first used, as another thread may fork just then.
+// Not made at first use, because another thread may fork at that moment.
 [[maybe_unused]] static const auto& streams_made_at_load = streams();
 [[maybe_unused]] static const auto& events_made_at_load = events();
 
@@ -22,7 +22,7 @@ tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
   });
 }
 
-// Of a thread that must not wait.
+// The error for a thread that must not wait.
 static Status check_wait(const Mark& mark) {
   return !HostFunctions::runs_here() || mark.done() ? Status() : HostFunctions::waits_here();
 }
@@ -32,7 +32,7 @@ tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
     auto found = streams().find(number_of(stream));
     if (!found.is_ok()) return report(found.status());
     if (!HostFunctions::runs_here()) return report((*found)->synchronize());
-    // What another thread queues meanwhile must not be waited for either.
+    // It must not wait for entries of other threads either.
     const Status now = (*found)->query();
     return report(now.code() == tutti::internal::Code::kInProgress ? HostFunctions::waits_here() : now);
   });

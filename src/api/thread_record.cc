@@ -21,12 +21,12 @@ void release(void* record) {
   mine->last_error = {};
   mine->told = {};
   mine->in_operator = false;  // the function has ended its thread
-  // Should a later destructor of this thread call the library, it gets another record.
+  // If a later destructor of this thread calls the library, it gets another record.
   detail::record_of_thread = nullptr;
   mine->taken.store(false, std::memory_order_release);
 }
 
-// Not a thread_local object: keys are destroyed after those, whose destructors may call the library.
+// Not a thread_local object: destructors of these may call the library, and keys are destroyed after them.
 struct ExitKey {
   ExitKey() : valid(::pthread_key_create(&key, release) == 0) {}
   ExitKey(const ExitKey&) = delete;
@@ -36,12 +36,12 @@ struct ExitKey {
     if (valid) ::pthread_key_delete(key);
   }
   pthread_key_t key{};
-  bool valid;  // false, as all static memory, for who calls before it is made
+  bool valid;  // false, like all static memory, for calls before its construction
 };
 ExitKey exit_key;
 
-// For threads that call the library first when there is no memory: what they call must fail the communicator, so that
-// the peers do not wait for them, and their error needs a place for its text.
+// Reserve for threads whose first call happens when there is no memory: the call must fail the communicator, so that
+// peers do not wait, and the error text needs a record.
 constexpr std::size_t kReserve = 64;
 alignas(ThreadRecord) constinit std::array<std::byte, kReserve * sizeof(ThreadRecord)> reserve{};
 constinit std::atomic<std::size_t> reserve_used{0};
@@ -49,7 +49,7 @@ constinit std::atomic<std::size_t> reserve_used{0};
 ThreadRecord* make_record() {
   if (auto* const made = new (std::nothrow) ThreadRecord; made != nullptr) return made;
   const std::size_t index = reserve_used.fetch_add(1, std::memory_order_relaxed);
-  // Never destroyed, as no record is.
+  // Never destroyed, like all records.
   return index < kReserve ? new (&reserve[index * sizeof(ThreadRecord)]) ThreadRecord : nullptr;
 }
 
@@ -64,7 +64,7 @@ ThreadRecord* take_free_record() {
   ThreadRecord* const made = make_record();
   if (made == nullptr) return nullptr;
   made->next = first.load(std::memory_order_relaxed);
-  // Sequentially consistent, as is the walk: who looks for those inside misses no record that was in use before.
+  // Sequentially consistent, like the traversal, so that it misses no record that was already in use.
   while (!first.compare_exchange_weak(made->next, made)) {
   }
   return made;
@@ -76,7 +76,7 @@ ThreadRecord* take_free_record() {
 
 ThreadRecord* detail::make_record_of_thread() noexcept {
   ThreadRecord* const record = take_free_record();
-  // A record whose end nobody tells of stays taken; it is small.
+  // If the key is not valid, the record stays in use after the thread's end; it is small.
   if (record != nullptr && exit_key.valid) (void)::pthread_setspecific(exit_key.key, record);
   record_of_thread = record;
   return record;
@@ -93,7 +93,7 @@ bool any_thread_uses(std::uint64_t handle) noexcept {
 void forget_other_threads() noexcept {
   for (ThreadRecord* r = first.load(); r != nullptr; r = r->next) {
     if (r == detail::record_of_thread) {
-      r->in_operator = false;  // the child may call the library, as the function must not return
+      r->in_operator = false;  // the child may call the library, because the function must not return
       continue;
     }
     r->operating.store(0, std::memory_order_relaxed);

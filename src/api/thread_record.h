@@ -1,5 +1,5 @@
-// What the library keeps of each thread that calls it: the communicator it is inside, and its last error.
-// Records are linked in one list, never freed, and used again by later threads.
+// The library's record of each calling thread: the communicator that it is inside, and its last error. Records are in
+// one linked list, are never freed, and are reused by later threads.
 #pragma once
 
 #include <atomic>
@@ -15,38 +15,38 @@ class GroupCalls;
 struct alignas(64) ThreadRecord {
   // The communicator handle whose operation the thread is in; 0: none. Written by the thread itself.
   std::atomic<std::uint64_t> operating{0};
-  // The one that it looks at meanwhile or besides (see Looking). Written by the thread itself.
+  // The communicator that it queries (see Looking). Written by the thread itself.
   std::atomic<std::uint64_t> looking{0};
   std::atomic<bool> taken{true};
-  bool in_operator = false;      // of this thread alone: it runs the function of an operator (InOperator)
+  bool in_operator = false;      // only for this thread: it runs a user-defined operator function (InOperator)
   ThreadRecord* next = nullptr;  // constant once the record is in the list
-  // Of this thread alone.
+  // Only for this thread.
   GroupCalls* group = nullptr;  // between tuttiGroupStart and tuttiGroupEnd
-  GroupCalls* spare = nullptr;  // an empty one, whose memory the next group uses
+  GroupCalls* spare = nullptr;  // an empty group, whose memory the next group reuses
   Status last_error;
   Status told;  // keeps the text alive that tuttiGetLastError returned last
 };
 
 namespace detail {
-// Initial-exec: one load relative to the thread's register, where the general model calls a function. Eight bytes
-// fit the room that the C library keeps for libraries opened later.
+// Initial-exec: one load relative to the thread register, instead of a function call. Eight bytes fit into the space
+// that the C library reserves for libraries opened later.
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local ThreadRecord* record_of_thread;
 ThreadRecord* make_record_of_thread() noexcept;
 }  // namespace detail
 
-// The calling thread's. Null without memory for one, when a reserve of some is used up as well.
+// The calling thread's record. Null if there is no memory and the reserve is used up.
 inline ThreadRecord* this_thread() noexcept {
   ThreadRecord* record = detail::record_of_thread;
   return record != nullptr ? record : detail::make_record_of_thread();
 }
 
-// Null also if it has none yet.
+// Also null if the thread has no record yet.
 inline ThreadRecord* this_thread_if_known() noexcept {
   return detail::record_of_thread;
 }
 
-// While it lives, the calling thread runs the function of an operator, which must not call the library: the thread is
-// inside an operation, and its record has room for one.
+// While it exists, the calling thread runs a user-defined operator function, which must not call the library: the
+// thread is inside an operation, and its record has room for only one.
 class InOperator {
  public:
   InOperator() noexcept : record_(this_thread()) {
@@ -67,11 +67,11 @@ class InOperator {
   bool before_ = false;
 };
 
-// Whether any thread is inside an operation of the communicator, or looks at it without the lock. After an
-// asymmetric_fence_heavy() that follows the change which keeps others from entering, this is final once it is false.
+// Whether any thread is inside an operation of the communicator, or queries it without the lock. If a change has closed
+// the communicator and asymmetric_fence_heavy() was called after it, false is final.
 [[nodiscard]] bool any_thread_uses(std::uint64_t handle) noexcept;
 
-// In a forked child, of whose threads only the calling one is left.
+// For a forked child, in which only the calling thread exists.
 void forget_other_threads() noexcept;
 
 }  // namespace tutti::internal::api

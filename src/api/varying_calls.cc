@@ -11,14 +11,14 @@
 namespace tutti::internal::api {
 namespace {
 
-// What a buffer holds.
+// A range of bytes in memory.
 struct Bytes {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
   [[nodiscard]] bool empty() const { return begin == end; }
 };
 
-// A buffer of blocks, or of this rank's block alone.
+// A buffer of blocks, or of only this rank's block.
 struct Blocks {
   Blocks(const void* buffer, const BlockCounts& blocks, std::size_t own, std::size_t bytes, int count)
       : base(reinterpret_cast<std::uintptr_t>(buffer)),
@@ -33,7 +33,7 @@ struct Blocks {
   std::size_t ranks;
 
   [[nodiscard]] bool is_own() const { return counts.counts == nullptr; }
-  // Calls f(block, index) for each block; displacements that are left out are the sums of the counts before.
+  // Calls f(block, index) for each block; without displacements, a block follows the previous one.
   template <class F>
   void for_each(F f) const {
     if (is_own()) return f(Bytes{base, base + own_count * element_bytes}, std::size_t{0});
@@ -52,7 +52,7 @@ struct Blocks {
     });
     return all.end == 0 ? Bytes() : all;
   }
-  // In the order of memory, without those that are empty.
+  // In the order of memory, without empty ones.
   [[nodiscard]] std::vector<Bytes> sorted() const {
     std::vector<Bytes> list;
     for_each([&](const Bytes& b, std::size_t) {
@@ -65,7 +65,7 @@ struct Blocks {
 
 Status check_counts(const BlockCounts& blocks, int ranks, std::size_t element_bytes, const char* name) {
   if (blocks.counts == nullptr) return Status::invalid_argument(fmt::format("{}counts is NULL", name));
-  // Sums that fit half of the address space, so that no address wraps.
+  // Limits sums to half of the address space, so that no address wraps.
   const std::size_t limit = SIZE_MAX / 2 / element_bytes;
   std::size_t packed = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(ranks); ++i) {
@@ -79,7 +79,7 @@ Status check_counts(const BlockCounts& blocks, int ranks, std::size_t element_by
   return {};
 }
 
-// Blocks that are received must not share a byte.
+// Received blocks must not overlap.
 Status check_apart(const Blocks& blocks) {
   bool rising = true;
   std::uintptr_t end = 0;
@@ -102,7 +102,7 @@ bool overlap(const Blocks& a, const Blocks& b) {
   const Bytes x = a.hull();
   const Bytes y = b.hull();
   if (x.empty() || y.empty() || x.begin >= y.end || y.begin >= x.end) return false;
-  // Blocks of one may lie in gaps of the other.
+  // Blocks of one buffer may be in gaps of the other.
   const std::vector<Bytes> list = b.sorted();
   bool any = false;
   a.for_each([&](const Bytes& block, std::size_t) {
@@ -131,7 +131,7 @@ bool same(const BlockCounts& a, const BlockCounts& b, std::size_t ranks) {
   return true;
 }
 
-// The block of the rank in the buffer that has blocks.
+// The rank's block in a buffer with blocks.
 Bytes own_block(const Blocks& blocks, int rank) {
   Bytes own;
   blocks.for_each([&](const Bytes& b, std::size_t i) {
@@ -140,14 +140,15 @@ Bytes own_block(const Blocks& blocks, int rank) {
   return own;
 }
 
-// The in-place rule: a block of its own lies where the blocks have it; an all-to-all has one buffer, described alike.
+// The in-place rule: a separate block is at its position among the blocks; an all-to-all has one buffer, with equal
+// counts and displacements.
 bool is_in_place(const Blocks& send, const Blocks& recv, int rank) {
   if (!send.is_own() && !recv.is_own()) return send.base == recv.base && same(send.counts, recv.counts, send.ranks);
   const Blocks& own = send.is_own() ? send : recv;
   return own.base == own_block(send.is_own() ? recv : send, rank).begin;
 }
 
-// The count of this rank's own block is there twice.
+// The call passes the count of this rank's own block twice.
 Status check_own_count(const Call& call, const VaryingCounts& v, int rank) {
   const auto compare = [&](const char* what, std::size_t a, const char* other, const BlockCounts& counts) {
     const std::size_t b = count_of_rank(counts, rank);
@@ -158,7 +159,7 @@ Status check_own_count(const Call& call, const VaryingCounts& v, int rank) {
     return compare("the count that this rank sends itself", count_of_rank(v.send, rank), "recvcounts", v.recv);
   }
   if (v.recv.counts != nullptr) return compare("sendcount", call.count, "recvcounts", v.recv);
-  // A reduce-scatter names the count of its own block but once.
+  // A reduce-scatter passes the count of its own block only once.
   if (v.send.counts != nullptr && !combines(call.collective))
     return compare("recvcount", call.count, "sendcounts", v.send);
   return {};

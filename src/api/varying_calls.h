@@ -1,4 +1,4 @@
-// Checks of calls whose blocks have counts of their own.
+// Checks of calls with blocks of different counts.
 #pragma once
 
 #include "base/status.h"

@@ -1,5 +1,5 @@
-// Assertions of what must hold inside the library, in builds that look for defects: debug builds and those with
-// sanitizers (meson.build). They cost other builds nothing.
+// Assertions of internal invariants, in debug builds and builds with sanitizers (meson.build). They cost other builds
+// nothing.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@ inline constexpr bool kDebugChecks = true;
 inline constexpr bool kDebugChecks = false;
 #endif
 
-// Ends the process if `holds` is false: `what` says what was to hold.
+// Ends the process if `holds` is false; `what` describes the condition.
 inline void debug_check(bool holds, const char* what) {
   if constexpr (kDebugChecks) {
     if (holds) [[likely]]

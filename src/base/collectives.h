@@ -1,5 +1,5 @@
-// What each collective is, said once: whoever needs to know reads this table. A collective is about a vector, which
-// is one block or, where the count of a call is that of a block, one block for each rank.
+// The table of collectives, the only description of each. A collective works on a vector. The vector is one block, or,
+// if the count of a call is that of a block, one block for each rank.
 #pragma once
 
 #include <array>
@@ -30,18 +30,18 @@ enum class Collective : std::uint8_t {
   kScatterV = 15,
 };
 inline constexpr int kCollectives = 16;
-// Those whose blocks are all of one size come first.
+// Collectives with blocks of equal size come first.
 inline constexpr int kUniformCollectives = 11;
 
-// How much of the vector a rank's buffer holds. The others have no such buffer where it says which ranks do.
+// The part of the vector in a rank's buffer. With ...AtRoot and ...ButAtFirst, the other ranks have no such buffer.
 enum class Holds : std::uint8_t { kVector, kOwnBlock, kVectorAtRoot, kVectorButAtFirst };
 
-// Whose values an output holds.
+// The source of the values of an output.
 enum class Origin : std::uint8_t {
   kAllCombined,  // all ranks' inputs, combined
   kRoot,         // the root's input
-  kOwner,        // of each block the input of the rank whose block it is
-  kPeer,         // of each block the block for this rank in the input of the rank whose block it is
+  kOwner,        // for each block, the input of the rank that owns it
+  kPeer,         // for each block, the block for this rank in the input of the rank that owns it
   kPrefix,       // the inputs of the ranks up to this one, combined
   kPrefixBefore  // the inputs of the ranks before this one, combined
 };
@@ -54,7 +54,7 @@ struct CollectiveInfo {
   Origin origin;
   bool has_data;         // false: takes no buffers, datatype or operator; runs on a token
   bool input_is_output;  // in an in-place call chunk c of the input is chunk c of the output
-  bool varies;           // each block has a count of its own
+  bool varies;           // blocks have different counts
 };
 
 inline constexpr std::array<CollectiveInfo, kCollectives> kCollectiveTable = {{
@@ -86,7 +86,7 @@ constexpr const CollectiveInfo& info_of(Collective c) {
   return kCollectiveTable[static_cast<std::size_t>(c)];
 }
 
-// The collectives of which something is true, a bit for each: asking costs no look into memory, and is allowed for any
+// The set of collectives that satisfy a predicate, as bits: a query needs no memory access, and is allowed for any
 // value below 32.
 template <class Predicate>
 constexpr std::uint32_t collectives_that(Predicate predicate) {
@@ -128,7 +128,7 @@ constexpr bool has_root(Collective c) {
 constexpr bool has_data(Collective c) {
   return is_among(kWithData, c);
 }
-// Whether schedules combine values: with the operator that the call names, or a barrier its tokens.
+// Whether schedules combine values: with the operator of the call, or, for a barrier, its tokens.
 constexpr bool combines(Collective c) {
   return is_among(kCombining, c);
 }
@@ -136,12 +136,11 @@ constexpr bool combines(Collective c) {
 constexpr bool reduces(Collective c) {
   return is_among(kCombining & kWithData, c);
 }
-// Whether every rank gets what all have combined: then in the same order, to the same bits.
+// Whether every rank gets the combination of all ranks: in the same order, with the same bits.
 constexpr bool alike_everywhere(Collective c) {
   return is_among(kAlikeEverywhere, c);
 }
-// Whether every rank gets another combination: of the ranks up to it, or before it. An average of these is none that
-// anybody wants.
+// Whether each rank gets a different combination: of the ranks up to it, or before it. There is no average for these.
 constexpr bool combines_prefixes(Collective c) {
   return is_among(kPrefixes, c);
 }
@@ -151,7 +150,7 @@ constexpr bool gives_own_block(Collective c) {
 constexpr bool gets_own_block(Collective c) {
   return is_among(kGettingOwnBlock, c);
 }
-// How far behind the input the output of an in-place call begins. `block`: bytes.
+// The offset from the input to the output of an in-place call. `block`: bytes.
 constexpr std::ptrdiff_t in_place_offset(Collective c, std::size_t block, int rank) {
   const auto own = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rank) * block);
   return gives_own_block(c) ? -own : gets_own_block(c) ? own : 0;
@@ -160,11 +159,11 @@ constexpr std::ptrdiff_t in_place_offset(Collective c, std::size_t block, int ra
 constexpr bool input_is_output(Collective c) {
   return is_among(kInputIsOutput, c);
 }
-// Whether each block of the vector has a count of its own.
+// Whether the blocks of the vector have different counts.
 constexpr bool varies(Collective c) {
   return is_among(kVarying, c);
 }
-// Of one that varies: whether all ranks know all counts. Otherwise a rank knows those of its own buffers.
+// For one that varies: whether all ranks know all counts. Otherwise a rank knows only those of its own buffers.
 constexpr bool counts_are_common(Collective c) {
   return !is_among(kWithRoot | kPermuting, c);
 }
@@ -181,7 +180,7 @@ constexpr bool has_any(Holds holds, int rank, int root) {
   if (holds == Holds::kVectorButAtFirst) return rank != 0;
   return holds != Holds::kVectorAtRoot || rank == root;
 }
-// Blocks in such a buffer, where there is one.
+// The number of blocks in such a buffer, if the rank has one.
 constexpr std::size_t blocks_in(Holds holds, Collective c, int ranks) {
   return holds == Holds::kOwnBlock ? 1 : blocks_of(c, ranks);
 }
@@ -201,7 +200,7 @@ constexpr bool is_name(std::string_view text, std::string_view name) {
   return true;
 }
 
-// The collective that `text` names. Commands, settings and files all read names by this function.
+// The collective with the name `text`. Commands, settings and files use this function to read names.
 constexpr std::optional<Collective> collective_named(std::string_view text) {
   for (const CollectiveInfo& info : kCollectiveTable) {
     if (is_name(text, info.name)) return info.collective;

@@ -81,7 +81,7 @@ std::vector<std::string> given_variables() {
 }
 
 Result<Settings> settings_from_environment() {
-  // No call_once: a forked child would wait for the thread that has been at it.
+  // No call_once: a forked child would wait for a thread that does not exist in it.
   static std::atomic<bool> warned{false};
   if (!warned.exchange(true)) {
     for (const std::string& line : unknown_variables()) log::warn(line);

@@ -24,8 +24,8 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
   return number ? std::optional<std::uint64_t>(*number) : std::nullopt;
 }
 
-// The folders of this process's control group, from its own to the outermost, for a controller: version 2's, and
-// version 1's where that is mounted.
+// The folders of this process's control group, from its own to the outermost, for a controller: those of version 2, and
+// of version 1 if that is mounted.
 std::vector<std::string> group_folders(const std::string& controller) {
   std::vector<std::string> folders;
   std::ifstream file("/proc/self/cgroup");
@@ -39,7 +39,7 @@ std::vector<std::string> group_folders(const std::string& controller) {
       continue;
     const std::string top = fmt::format("/sys/fs/cgroup{}{}", controllers.empty() ? "" : "/", controllers);
     std::string group = line.substr(second + 1);
-    // Within a container the path may be one that is not seen there; the mount point is then the container's group.
+    // In a container the path may not be visible; the mount point is then the container's group.
     struct stat info {};
     if (group.find("/..") != std::string::npos || ::stat((top + group).c_str(), &info) != 0) group.clear();
     while (group.ends_with('/')) group.pop_back();
@@ -55,7 +55,7 @@ std::vector<std::string> group_folders(const std::string& controller) {
 
 Limit group_limit(const std::string& controller, const char* most_2, const char* used_2, const char* most_1,
                   const char* used_1) {
-  constexpr std::uint64_t kNone = std::uint64_t{1} << 60;  // version 1 has no word for it
+  constexpr std::uint64_t kNone = std::uint64_t{1} << 60;  // version 1 has no value for "no limit"
   Limit least;
   for (const std::string& folder : group_folders(controller)) {
     for (const auto& [most_file, used_file] : {std::pair(most_2, used_2), std::pair(most_1, used_1)}) {

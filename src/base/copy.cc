@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 
-// These copy whole lines to where a line begins.
+// These copy whole cache lines to an aligned target.
 void copy_lines_sse2(std::byte* target, const std::byte* source, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += kLine) {
     const auto* const from = reinterpret_cast<const __m128i*>(source + i);
@@ -30,7 +30,7 @@ void copy_lines_sse2(std::byte* target, const std::byte* source, std::size_t byt
   _mm_sfence();
 }
 
-// 0.93 of the time of the other, from memory to memory.
+// Takes 0.93 of the time of copy_lines_sse2, from memory to memory.
 [[gnu::target("avx2")]] void copy_lines_avx2(std::byte* target, const std::byte* source, std::size_t bytes) {
   std::size_t i = 0;
   for (; i + 2 * kLine <= bytes; i += 2 * kLine) {
@@ -77,7 +77,7 @@ std::vector<Copy> streaming_copies() {
 
 #else
 
-// Nothing has been measured on other processors, whose hints for such stores bind nobody.
+// Not measured on other processors, for which non-temporal stores are only hints.
 void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes) {
   copy_bytes(target, source, bytes);
   std::atomic_thread_fence(std::memory_order_release);

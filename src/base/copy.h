@@ -1,4 +1,4 @@
-// Copies of what may be long.
+// Copies of possibly long data.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,10 @@
 
 namespace tutti::internal {
 
-// memcpy, which was measured no slower than loops of 256- or 512-bit vectors for 4 to 256 KiB; but for one case. From
-// about 2 KiB on memcpy leaves it to the processor (`rep movsb`), and some (Zen 3: 2 GB/s in place of 40) stumble where
-// the source lies 1 to 31 bytes before the target, modulo 4,096. There shorter pieces are copied, which it moves by
-// vectors: 11 to 20 GB/s.
-// Both may be null where `bytes` is 0.
+// memcpy, which was measured to be as fast as loops of 256- or 512-bit vectors for 4 to 256 KiB, except in one case.
+// From about 2 KiB on memcpy uses `rep movsb`, and some processors (Zen 3: 2 GB/s instead of 40) are slow if the source
+// is 1 to 31 bytes before the target, modulo 4,096. In that case this copies shorter pieces, which memcpy moves with
+// vectors: 11 to 20 GB/s. Both pointers may be null if `bytes` is 0.
 inline void copy_bytes(std::byte* target, const std::byte* source, std::size_t bytes) {
   constexpr std::size_t kPieceBytes = 2048;
   constexpr std::uintptr_t kPage = 4096;
@@ -27,10 +26,10 @@ inline void copy_bytes(std::byte* target, const std::byte* source, std::size_t b
   if (bytes != 0) std::memcpy(target, source, bytes);
 }
 
-// copy_bytes() with non-temporal stores, which go past the caches: orders its stores before it returns; what is no
-// whole line is stored as usual.
+// copy_bytes() with non-temporal stores, which go past the caches. Orders its stores before it returns; partial lines
+// are stored as usual.
 void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes);
-// All ways that copy_streaming() may take on this processor; for tests.
+// All implementations that copy_streaming() may use on this processor; for tests.
 std::vector<void (*)(std::byte* target, const std::byte* source, std::size_t bytes)> streaming_copies();
 
 }  // namespace tutti::internal

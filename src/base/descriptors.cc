@@ -19,8 +19,8 @@ namespace {
 struct Reserved {
   ForkMutex mutex;
   rlim_t own TUTTI_GUARDED_BY(mutex) = 0;  // the soft limit as tutti found it: the program's share
-  // Written under the lock and read without: texts of errors are made wherever one is met, also where another lock is
-  // held, or while a fork holds all of them.
+  // Written under the lock and read without it: error texts are made anywhere, also while another lock is held, or
+  // while a fork holds all locks.
   std::atomic<rlim_t> count{0};
   bool told TUTTI_GUARDED_BY(mutex) = false;
 };
@@ -48,10 +48,10 @@ DescriptorReservation::DescriptorReservation(std::size_t count) : count_(count) 
   const rlim_t wanted = all.own > RLIM_INFINITY - needed ? RLIM_INFINITY : all.own + needed;
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  // What is missing in the end is an error where a descriptor is not to be had, and perhaps none is missing.
+  // A missing descriptor is an error only when it is needed; perhaps none will be missing.
   if (::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted) return;
   if (!std::exchange(all.told, true)) {
-    // What has been counted stays so, also without memory for this.
+    // The count remains valid, even if there is no memory for this message.
     const rlim_t own = all.own;
     (void)guarded([&] {
       log::debug(fmt::format(

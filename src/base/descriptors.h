@@ -1,4 +1,4 @@
-// Open files: how many this process may have, and how many its communicators may need.
+// The limit of open files of this process, and the needs of its communicators.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace tutti::internal {
 
-// While it lives, the soft limit of open files (RLIMIT_NOFILE) is raised by `count`, as far as the hard limit allows:
-// the program keeps as many for itself as it had. The limit is not lowered again, but what has been given back is
-// used first. Any thread.
+// Raises the soft limit of open files (RLIMIT_NOFILE) by `count`, up to the hard limit, so that the program can still
+// open as many files as before. The limit is not lowered again; later reservations first use returned descriptors. Any
+// thread.
 class DescriptorReservation {
  public:
   DescriptorReservation() = default;
@@ -27,11 +27,11 @@ class DescriptorReservation {
   std::size_t count_ = 0;
 };
 
-// True if a call failed because this process or this machine has no descriptor or memory left, which is nobody
-// else's fault and may pass.
+// True if a call failed because this process or this machine has no descriptor or memory left: no error of a peer, and
+// perhaps temporary.
 bool means_exhaustion(int error_number);
 
-// For messages, behind the text of EMFILE or ENFILE: which limit it was and how it is raised. Empty for others.
+// For messages, after the text of EMFILE or ENFILE: the limit and how to raise it. Empty for other errors.
 std::string descriptor_advice(int error_number);
 
 }  // namespace tutti::internal

@@ -1,7 +1,7 @@
-// An eventfd: it wakes a thread that sleeps on descriptors. The library wakes threads by this class alone, or by a
+// An eventfd: it wakes a thread that sleeps on descriptors. The library wakes threads only with this class or with a
 // condition variable.
 //
-// Threads: any; reset() by the last that uses it.
+// Threads: any; reset() by its last user.
 #pragma once
 
 #include <utility>
@@ -18,7 +18,7 @@ class EventFd {
   static Result<EventFd> create();
 
   [[nodiscard]] bool valid() const { return fd_.valid(); }
-  // Readable from a ring until clear(); -1: there is none. Another process may have a copy.
+  // Readable from ring() until clear(); -1: there is no descriptor. Another process may have a copy.
   [[nodiscard]] int fd() const { return fd_.get(); }
   // Wakes the thread that sleeps on it, now or at its next sleep. Without a descriptor it does nothing.
   void ring() const { ring(fd()); }

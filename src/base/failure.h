@@ -1,5 +1,5 @@
-// The failure state of one communicator on this rank: written by whoever learns of a failure first
-// (the control tree's thread, an operation, tuttiCommAbort), seen by every wait.
+// The failure state of one communicator on this rank. The first thread that detects a failure writes it (the control
+// tree's thread, an operation, tuttiCommAbort); every wait reads it.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,10 @@
 
 namespace tutti::internal {
 
-// An operation in which nothing has moved for this long tells the other ranks what it is.
+// If nothing has moved in an operation for this time, its rank describes it to the other ranks.
 inline constexpr std::int64_t kStallMs = 1000;
 
-// A rank that waits looks at least so often whether the communicator has failed.
+// A waiting rank checks at least this often whether the communicator has failed.
 inline constexpr int kFailureCheckMs = 50;
 
 class FailureState {
@@ -25,27 +25,27 @@ class FailureState {
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Any thread. The first call wins; later ones change nothing and return false.
   bool fail(Status status);
-  // Any thread. Until it has failed, or the deadline; whether it has.
+  // Any thread. Waits for a failure until the deadline; returns whether it has failed.
   bool await(Deadline deadline) const;
   // Any thread. Ok while not failed.
   [[nodiscard]] Status status() const;
 
-  // Any thread. Whether a call has returned the failure to the program: until then nobody knows of it.
+  // Any thread. A call has returned the failure to the program.
   void set_told() { told_.store(true, std::memory_order_release); }
   [[nodiscard]] bool told() const { return told_.load(std::memory_order_acquire); }
 
-  // A rank that has sent its leave notice (finalized), and after how many operations. Waiting for one of them is
-  // pointless.
+  // A rank that has sent its leave notice (finalized), and the number of its operations. Waiting for a later operation
+  // of it is pointless.
   struct Departure {
     int rank = -1;
     std::uint32_t operations = 0;  // modulo 2^32
   };
-  // Needs no memory for as many ranks as were expected.
+  // Allocates nothing for up to the expected number of ranks.
   void set_departed(Departure departure);
   void expect_departures(std::size_t ranks);
   [[nodiscard]] bool any_departed() const { return any_departed_.load(std::memory_order_acquire); }
   [[nodiscard]] bool departed(int rank) const;
-  // One that has left before operation `number`; its rank is -1 if there is none.
+  // A rank that has left before operation `number`; the rank is -1 if there is none.
   [[nodiscard]] Departure departed_before(std::uint32_t number) const;
 
  private:

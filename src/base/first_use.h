@@ -1,6 +1,7 @@
-// A process-wide object that the first user makes. Unlike a static variable of a function it takes no lock: a child
-// that is forked while another thread makes it does not wait for that thread, which it has not, but makes its own. So
-// the library has no static variable of a function that is initialised when it is reached (tests/tidy/guards.py).
+// A process-wide object that its first user makes. Unlike a function-local static variable it takes no lock. So a child
+// that is forked while another thread makes it does not wait for that thread, which does not exist in the child, but
+// makes its own. Therefore the library has no function-local static variables with dynamic initialisation
+// (tests/tidy/guards.py).
 #pragma once
 
 #include <atomic>
@@ -8,11 +9,12 @@
 
 namespace tutti::internal {
 
-// Of what several threads have made at a time, and all but one in vain: freed, unless others know it, as what is
-// enlisted for forks (fork.h).
+// If several threads make the object at the same time, only one is used. The others are freed, unless other code refers
+// to them, such as objects enlisted for forks (fork.h).
 enum class Surplus { kFreed, kKept };
 
-// Of static storage, and constinit. Never destroyed: threads and static objects of the program may use it to the end.
+// In static storage, and constinit. Never destroyed: threads and static objects of the program may use it until the
+// process ends.
 template <typename T, Surplus kSurplus = Surplus::kFreed>
 class FirstUse {
  public:

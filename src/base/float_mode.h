@@ -1,9 +1,9 @@
 // The floating-point mode of a thread: how results are rounded, whether denormal numbers are flushed to zero, and which
-// exceptions trap. A program may change it in one rank alone, also without knowing: code that was compiled with
-// -ffast-math flushes denormals. The library's own arithmetic runs in the default mode, so that all ranks get the same
-// bits; the program's functions run in the program's.
+// exceptions trap. A program may change it in only one rank, even unintentionally: code compiled with -ffast-math
+// flushes denormals. The library's own arithmetic runs in the default mode, so that all ranks get the same bits.
+// User-defined functions run in the program's mode.
 //
-// Of the x87 the library makes no use. Where a processor's mode is not known here, it counts as the default.
+// The library does not use the x87. For unknown processors, the mode counts as the default.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class FloatMode {
 #if defined(__x86_64__)
   using Control = std::uint32_t;
   static constexpr Control kDefault = 0x1f80;  // all exceptions are masked
-  static constexpr Control kFlags = 0x3f;      // what has occurred, which is no mode
+  static constexpr Control kFlags = 0x3f;      // exceptions that have occurred: not part of the mode
   static Control read() {
     return __builtin_ia32_stmxcsr();
   }
@@ -53,8 +53,8 @@ class FloatMode {
   Control control_ = kDefault;
 };
 
-// While it lives, the calling thread is in `mode`; then in the one before, with the flags as they were. The compiler
-// may move arithmetic past its ends: what must be inside is a call of a function that is not inlined.
+// While it exists, the calling thread is in `mode`; then it returns to the previous mode and flags. The compiler may
+// move arithmetic out of its scope, so put the arithmetic into a function that is not inlined.
 class InFloatMode {
  public:
   explicit InFloatMode(FloatMode mode = {}) : before_(FloatMode::read()) {

@@ -1,6 +1,5 @@
-// What fmt::format (<fmt/core.h>) calls of its library, compiled into this one, once. So libtutti.so needs no
-// libfmt.so: who embeds it may have another version of that, and needs none where it runs. It is as hidden as the rest
-// of this code.
+// The library part of fmt::format (<fmt/core.h>), compiled into this library. So libtutti.so needs no libfmt.so, and a
+// program that uses it may have another version of fmt. Its symbols are hidden like the rest of this code.
 #define FMT_HEADER_ONLY
 #include <fmt/format.h>
 
@@ -9,7 +8,7 @@
 namespace tutti::internal {
 namespace {
 
-// The compiler leaves out inline functions that nobody uses.
+// Keeps the inline function, which the compiler would otherwise omit as unused.
 [[gnu::used]] std::string (*const kept)(fmt::string_view, fmt::format_args) = fmt::vformat;
 
 }  // namespace

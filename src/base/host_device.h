@@ -1,5 +1,5 @@
-// For functions that devices run as well: nvcc compiles those so marked for both. Those that call nothing of the kind
-// need only be constexpr (--expt-relaxed-constexpr).
+// Marks functions that nvcc compiles for host and device. Functions that call only constexpr functions need only be
+// constexpr (--expt-relaxed-constexpr).
 #pragma once
 
 #if defined(__CUDACC__)

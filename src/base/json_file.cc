@@ -15,15 +15,15 @@ namespace {
 
 using Kind = JsonValue::Kind;
 constexpr std::size_t kMostDepth = 64;
-constexpr std::size_t kMostMembers = 1000;  // of an object: each is looked for among all
+constexpr std::size_t kMostMembers = 1000;  // of an object, because each look-up is linear
 
-// The line of the last byte that the parser has taken: of a number it takes one behind it, too, which may end the line.
+// The line of the last byte that the parser has read. After a number it has read one more byte, which may end the line.
 struct Lines {
   std::size_t now = 1;
   bool ends = false;
 };
 
-// Bytes of a text, of which it counts the lines.
+// Iterates over the bytes of a text and counts its lines.
 struct Counted {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -45,7 +45,7 @@ struct Counted {
   bool operator!=(const Counted& o) const { return at != o.at; }
 };
 
-// Makes the values as the parser tells of them.
+// Builds the values from the parser's events.
 class Maker : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit Maker(const Lines& lines) : lines_(lines) {}
@@ -138,7 +138,7 @@ class Maker : public nlohmann::json_sax<nlohmann::json> {
   std::string why_;
 };
 
-// Values have moved while they were made.
+// Set at the end, because values move while they are built.
 void set_parents(JsonValue& value) {
   for (JsonValue& item : value.items) {
     item.parent = &value;

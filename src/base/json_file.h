@@ -5,7 +5,7 @@
 //   const double rate = reading.number(node, "gbytes_per_second", 0, 1e6, 0);
 //   if (Status s = reading.status(); !s.is_ok()) return s;
 //
-// The first thing that is wrong is kept; what is asked for afterwards has its default.
+// The first error is kept; later reads return their defaults.
 #pragma once
 
 #include <cstddef>
@@ -20,20 +20,20 @@
 
 namespace tutti::internal {
 
-// Whether it is: what files say of names is.
+// Whether the text is valid UTF-8; names in files must be.
 [[nodiscard]] bool is_utf8(const std::string& text);
 
 struct JsonValue {
   enum class Kind : std::uint8_t { kNull, kBool, kInteger, kNumber, kText, kList, kObject };
   Kind kind = Kind::kNull;
   bool flag = false;
-  std::int64_t integer = 0;  // of a kInteger; beyond its range a number is a kNumber
+  std::int64_t integer = 0;  // for kInteger; integers beyond its range are kNumber
   double number = 0;         // of a kInteger, too
   std::string text;
   std::vector<JsonValue> items;       // of a list or an object, in order
   std::vector<std::string> names;     // of an object's items, none twice
-  std::size_t line = 0;               // of its end, of a list or an object that of its beginning
-  const JsonValue* parent = nullptr;  // what it is in
+  std::size_t line = 0;               // the line of its end; for a list or an object, of its beginning
+  const JsonValue* parent = nullptr;  // the list or object that contains it
 
   [[nodiscard]] const JsonValue* find(std::string_view name) const;
 };
@@ -51,34 +51,34 @@ Result<std::string> read_text_file(const std::string& path, std::size_t most_byt
 // kInvalidArgument: the file cannot be read, is longer than kMostJsonBytes, is no JSON, is nested more than 64 deep,
 // has a name twice in an object, or its members "format" and "version" are not these.
 Result<JsonFile> read_json_file(const std::string& path, std::string_view format, int version);
-// The same of a text; `name` stands for the file in errors.
+// The same for a text; errors use `name` as the name of the file.
 Result<JsonFile> parse_json(std::string text, const std::string& name, std::string_view format, int version);
 
 class JsonReading {
  public:
   explicit JsonReading(const JsonFile& file) : file_(file) {}
 
-  // The members of an object. What is missing has its default; a null, or a value of another kind or outside its range,
+  // The members of an object. A missing one has its default; a null, or a value of another kind or outside its range,
   // is an error.
   double number(const JsonValue& object, const char* name, double least, double most, double otherwise);
   std::int64_t integer(const JsonValue& object, const char* name, std::int64_t least, std::int64_t most,
                        std::int64_t otherwise);
   bool flag(const JsonValue& object, const char* name, bool otherwise);
   std::string text(const JsonValue& object, const char* name, const std::string& otherwise);
-  // Its items; none where it is missing.
+  // Its items; none if it is missing.
   const std::vector<JsonValue>& list(const JsonValue& object, const char* name);
-  // Null where it is missing.
+  // Null if it is missing.
   const JsonValue* object(const JsonValue& object, const char* name);
 
-  // It must be there.
+  // Each of these members must exist.
   void require(const JsonValue& object, std::initializer_list<const char*> names);
-  // All others are errors: a misspelt name would be passed over in silence.
+  // All other members are errors, so that a misspelt name is not ignored.
   void allow(const JsonValue& object, std::initializer_list<const char*> names);
   bool is_text(const JsonValue& value);
   bool is_object(const JsonValue& value);
   bool is_list(const JsonValue& value);
 
-  // "FILE:LINE: FIELD: why". The first one counts.
+  // "FILE:LINE: FIELD: why". Only the first error is kept.
   void fail(const JsonValue& value, const std::string& why);
   [[nodiscard]] const Status& status() const { return status_; }
 

@@ -18,8 +18,8 @@
 namespace tutti::internal {
 namespace {
 
-// How a thread is told to end. Its descriptor is closed as soon as the thread needs it no more: the process may live
-// long without starting another.
+// Signals a thread to end. Its descriptor is closed as soon as the thread no longer needs it, because the process may
+// run long without starting another.
 class Control {
  public:
   Status create() {
@@ -65,7 +65,7 @@ class LastingThreads {
   };
   using Entries = std::list<Listed>;
 
-  // Tells all threads to end, and hands them over. For good: threads of the application may still call while the
+  // Signals all threads to end, and returns them. Permanent: threads of the application may still call while the
   // process exits.
   Entries end() TUTTI_REQUIRES(mutex) {
     ended_ = true;
@@ -92,7 +92,7 @@ class LastingThreads {
     entry.control = control;
     entry.owner = os::kernel().getpid();
     Status started = entry.thread.start([control, body = std::move(body)] {
-      // The ranks that it served see their connections close.
+      // The served ranks detect the end by their connections.
       if (Status s = guarded([&] { return body(control->stop_fd()), Status(); }); !s.is_ok()) {
         static_cast<void>(guarded([&] { return log::warn("a service ended: " + s.message()), Status(); }));
       }

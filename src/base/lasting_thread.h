@@ -1,5 +1,5 @@
-// Threads that outlive the call that starts them and need nobody, but must not outlive the library's code
-// and what it is built on: they end at the latest when the process exits or the library is unloaded.
+// Threads that outlive the call that starts them and have no owner. They must not outlive the library's code and its
+// dependencies, so they end at the latest when the process exits or the library is unloaded.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace tutti::internal {
 
-// Runs body(stop_fd) in a service thread of its own. The body owns all that it uses, and returns soon after
-// stop_fd has become readable. Any thread may call this. A forked child has none of its parent's threads.
+// Runs body(stop_fd) in a new service thread. The body owns everything that it uses, and returns soon after stop_fd has
+// become readable. Any thread may call this. A forked child has none of its parent's threads.
 Status start_lasting_thread(std::function<void(int stop_fd)> body);
 
 }  // namespace tutti::internal

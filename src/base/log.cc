@@ -32,7 +32,7 @@ Level level_from_environment() {
   return text ? level_named(*text).value_or(Level::kWarn) : Level::kWarn;
 }
 
-// What this process's lines say of its ranks. Those before it stay: a line may be about to use them.
+// The ranks in this process's log lines. Earlier versions are kept, because another thread may be using them.
 struct Ranks {
   std::uint64_t job;
   std::vector<int> ranks;  // ascending
@@ -52,7 +52,7 @@ std::string text_of(const std::vector<int>& ranks) {
   return text + " ";
 }
 
-// Without the C library's, whose locks a forked child may find held.
+// Does not use the C library's time functions, whose locks may be held in a forked child.
 std::string time_text() {
   using namespace std::chrono;
   const auto now = floor<milliseconds>(system_clock::now());
@@ -64,14 +64,14 @@ std::string time_text() {
                      time.minutes().count(), time.seconds().count(), time.subseconds().count());
 }
 
-// A file takes lines of any length without waiting. A pipe that can be written to takes PIPE_BUF bytes in one piece,
-// and may wait for its reader with more; so may a terminal.
+// A file accepts lines of any length without blocking. A write of up to PIPE_BUF bytes to a writable pipe is atomic and
+// does not block; longer writes may block, also on a terminal.
 bool stderr_is_file() {
   struct stat info {};
   return ::fstat(STDERR_FILENO, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-// To at most so many bytes, and says how many are missing. Not within a character of UTF-8.
+// Cuts to at most `most` bytes, and says how many are missing. Does not cut inside a character of UTF-8.
 void cut(std::string* text, std::size_t most) {
   constexpr std::size_t kMostMarkBytes = 40;  // the mark below with the longest number has 37
   if (text->size() <= most) return;
@@ -118,7 +118,7 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-// No guarded static: a forked child would wait for the thread that has been reading it.
+// No guarded static: a forked child would wait for a thread that does not exist in it.
 bool enabled(Level level) {
   static std::atomic<int> most{-1};
   int value = most.load(std::memory_order_relaxed);
@@ -129,8 +129,8 @@ bool enabled(Level level) {
   return static_cast<int>(level) <= value;
 }
 
-// Nobody waits for who reads standard error, least of all the threads by whose answers other ranks know that this one
-// lives: what it does not take now is lost, and the next line says how many were.
+// Never blocks on standard error, because other ranks rely on the answers of this process's threads. If it accepts no
+// line now, the line is dropped, and the next line says how many were.
 void write(Level level, const std::string& line) {
   static std::atomic<unsigned> lost{0};
   pollfd p{STDERR_FILENO, POLLOUT, 0};

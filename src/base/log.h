@@ -12,17 +12,17 @@ namespace tutti::internal::log {
 
 enum class Level : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
 
-// A value of TUTTI_LOG, in any case (NCCL's are in upper case). None: it is no level.
+// A value of TUTTI_LOG, in upper or lower case (NCCL's are in upper case). Empty: not a level.
 [[nodiscard]] std::optional<Level> level_named(std::string_view name);
-// With control characters as numbers: a text may contain the value of a variable, which may be anything, and must
-// neither move a terminal's cursor nor begin a line.
+// With control characters as numbers: a text may contain the arbitrary value of a variable, which must not move a
+// terminal's cursor or begin a line.
 [[nodiscard]] std::string printable(std::string_view text);
 [[nodiscard]] bool has_controls(std::string_view text);
 [[nodiscard]] bool enabled(Level level);
 // One line, written with one system call. Any thread.
 void write(Level level, const std::string& line);
-// From now on lines say that this process has the rank, beside those of the same job that it has already; of further
-// jobs nothing is said. `job`: a number of its own. True: it is the first job. Any thread.
+// From now on log lines include this rank, besides the process's other ranks of the same job. Ranks of further jobs are
+// not logged. `job`: a unique number. True: it is the first job. Any thread.
 bool add_rank(std::uint64_t job, int rank);
 
 inline void warn(const std::string& line) {

@@ -57,7 +57,7 @@ Result<UniqueFd> make_growing_memfd(const char* name) {
 
 Status map_error(const std::string& what, int error_number) {
   Status status = Status::system(what, error_number);
-  // Where there is memory for it.
+  // With advice if there is memory for the text.
   const Status advised = guarded([&] { return Status::system(what + memory_advice(error_number), error_number); });
   return advised.message().size() > status.message().size() ? advised : status;
 }

@@ -1,17 +1,17 @@
-// What messages between two ranks cost: each transport publishes its own (costs.h in its folder), or `tutti tune` fits
-// them to what it measures; the simulator reads them.
+// The costs of messages between two ranks. Each transport publishes its costs (costs.h in its folder), or `tutti tune`
+// fits them to measurements; the simulator uses them.
 #pragma once
 
 #include <array>
 
 namespace tutti::internal {
 
-// Between powers of two linear; the same on all machines.
+// Linear between powers of two; the same on all machines.
 double log2_by_parts(double number);
 
-// What a byte costs by the size of the vector that it is part of: given at some sizes, linear in between over their
-// logarithm, constant beyond (in the manner of PLogP, whose functions are of the message's size: Kielmann, Bal,
-// Verstoep: Fast measurement of LogP parameters for message passing platforms, IPDPS 2000 Workshops).
+// The cost of a byte by the size of its vector: given at some sizes, linear in the logarithm in between, constant
+// beyond (in the manner of PLogP, whose functions are of the message's size: Kielmann, Bal, Verstoep: Fast measurement
+// of LogP parameters for message passing platforms, IPDPS 2000 Workshops).
 class PerByte {
  public:
   static constexpr int kSizes = 4;
@@ -28,24 +28,24 @@ class PerByte {
   std::array<double, kSizes> us_per_byte_{};
 };
 
-// Of messages of one kind, links aside.
+// The costs of messages of one kind, without links.
 struct MessageCosts {
   double latency_us = 0;
   double message_us = 0;        // of each side's processor, for a message
   PerByte send_us_per_byte;     // of the sender's processor
   PerByte receive_us_per_byte;  // of the receiver's
-  double piece_bytes = 0;       // passed on at a time; 0: the message as a whole
+  double piece_bytes = 0;       // forwarded at a time; 0: the whole message
   double buffer_bytes = 0;      // of a lane
   bool operator==(const MessageCosts&) const = default;
 };
 
-// Where nothing was measured.
+// The costs without measurements.
 struct TransportCosts {
   MessageCosts messages;
-  // What a rank that has waited for a message waits for its turn, for each other one that its processor has.
+  // After a wait for a message, the wait for a time slice, for each other rank on the processor.
   double turn_us = 0;
   double call_us = 0;  // of a rank, for each call
-  // Of the port of a host by which its ranks reach others, one direction.
+  // Rate of the host's port to other hosts, in one direction.
   double port_gbytes_per_second = 0;
   double port_latency_us = 0;
 };

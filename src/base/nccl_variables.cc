@@ -39,7 +39,7 @@ constexpr auto kCounterparts = std::to_array<Counterpart>({
     {"NCCL_TUNER_CONFIG_FILE", "TUTTI_TUNING"},
     {"NCCL_TUNER_PLUGIN", "TUTTI_TUNING"},
 });
-// What says where NCCL is, and not what it does.
+// Variables that locate NCCL and do not configure it.
 constexpr std::array<std::string_view, 9> kOfBuilds = {"NCCL_HOME",         "NCCL_INC",  "NCCL_INCLUDE_DIR",
                                                        "NCCL_INCLUDE_DIRS", "NCCL_LIB",  "NCCL_LIB_DIR",
                                                        "NCCL_LIBRARY",      "NCCL_ROOT", "NCCL_ROOT_DIR"};

@@ -1,5 +1,5 @@
-// The library's own threads: a stack that suits them, the default floating-point mode, and no signals, which belong to
-// the application. No other way to start one is used.
+// The library's own threads: explicit stack sizes, the default floating-point mode, and all signals blocked, because
+// these belong to the application. The library starts all its threads here.
 #pragma once
 
 #include <pthread.h>
@@ -11,14 +11,14 @@
 
 namespace tutti::internal {
 
-// Address space, not memory: pages count when touched. Not the system's minimum of 16 KiB, since the C library
-// places the thread-local variables of all loaded libraries on the stack as well. For threads that sleep nearly always.
+// Address space, not memory: pages count when touched. More than the system's minimum of 16 KiB, because the C library
+// also places the thread-local variables of all loaded libraries on the stack. For threads that nearly always sleep.
 inline constexpr std::size_t kServiceStackBytes = std::size_t{256} << 10;
-// For threads that run operations, whatever the limit of the process.
+// For threads that run operations, independent of the limit of the process.
 inline constexpr std::size_t kWorkStackBytes = std::size_t{2} << 20;
 
-// Neither starting nor ending, the thread itself allocates or frees anything. Only the signals that its own faults
-// raise are not blocked: a handler of crashes shall hear of them.
+// The thread itself allocates and frees nothing at its start and end. Only the signals of its own faults are not
+// blocked, so that crash handlers get them.
 Status start_thread(pthread_t* thread, void* (*body)(void*), void* argument, std::size_t stack_bytes);
 
 class ServiceThread {
@@ -26,12 +26,12 @@ class ServiceThread {
   ServiceThread() = default;
   ServiceThread(const ServiceThread&) = delete;
   ServiceThread& operator=(const ServiceThread&) = delete;
-  // Joins. The owner of the thread has told it to end before.
+  // Joins. The owner must have signalled the thread to end before.
   ~ServiceThread() { join(); }
 
   Status start(std::function<void()> body, std::size_t stack_bytes = kServiceStackBytes);
   void join();
-  // In a forked child, where the thread is not.
+  // For a forked child, in which the thread does not exist.
   void forget() { running_ = false; }
   [[nodiscard]] bool running() const { return running_; }
 

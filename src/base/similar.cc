@@ -12,11 +12,11 @@
 namespace tutti::internal {
 namespace {
 
-constexpr std::size_t kMostEdits = 4;         // from a name to what was probably meant; of short names fewer
+constexpr std::size_t kMostEdits = 4;         // from a name to the probably intended one; fewer for short names
 constexpr std::size_t kLettersForAnEdit = 3;  // one more for each three letters
-constexpr std::size_t kLeastBeginning = 3;    // letters from which on a name that is cut off counts
+constexpr std::size_t kLeastBeginning = 3;    // letters from which on an incomplete name is recognised
 
-// Its letters and digits alone, in lower case.
+// Only its letters and digits, in lower case.
 std::string bare(std::string_view name) {
   std::string text;
   for (const char c : name) {
@@ -58,7 +58,7 @@ std::string_view most_similar(std::string_view name, std::span<const std::string
     if (distance < least) least = distance, nearest = each;
   }
   const std::size_t most = std::clamp<std::size_t>(text.size() / kLettersForAnEdit, 1, kMostEdits);
-  // A name of which every letter is wrong is like none.
+  // A name in which every letter is wrong is similar to none.
   return least <= most && least < std::max<std::size_t>(text.size(), 1) ? nearest : std::string_view();
 }
 

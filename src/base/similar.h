@@ -1,4 +1,4 @@
-// What was probably meant by a name that is not known: of settings, subcommands, flags, collectives, algorithms.
+// Suggestions for unknown names of settings, subcommands, flags, collectives, algorithms.
 //
 // Threads: any; nothing here has state.
 #pragma once
@@ -9,11 +9,11 @@
 
 namespace tutti::internal {
 
-// Of the names the one that is most like `name`: written otherwise (case, "-" and "_"), begun, or with a few letters
-// wrong. Empty: none is like it.
+// The name in `names` that is most similar to `name`: with another case, "-" or "_", incomplete, or with a few wrong
+// letters. Empty: none is similar.
 std::string_view most_similar(std::string_view name, std::span<const std::string_view> names);
 
-// "; is NAME meant?" with the most similar one; empty where none is.
+// "; is NAME meant?" with the most similar one; empty if none is similar.
 std::string meant_text(std::string_view name, std::span<const std::string_view> names);
 
 }  // namespace tutti::internal

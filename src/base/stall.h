@@ -1,5 +1,5 @@
-// What a wait of an operation tells while nothing moves, and asks when its time is over. Implemented by who knows
-// the other ranks (communicator/stalls.h).
+// The interface through which a waiting operation reports that nothing moves, and asks which ranks are missing.
+// Implemented by communicator/stalls.h.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class StallWatch {
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
   virtual ~StallWatch() = default;
-  // Which ranks a wait waits for.
+  // The ranks for which an operation waits.
   class Awaited {
    public:
     Awaited() = default;
@@ -25,11 +25,12 @@ class StallWatch {
     virtual ~Awaited() = default;
     [[nodiscard]] virtual std::vector<int> awaited() const = 0;
   };
-  // Every 50 ms or more often while a wait sleeps: how long nothing has moved, and how long until the wait gives up.
-  // Does not wait. `awaited` is asked if a notice is due; null: not known. An error: what is waited for will not come.
+  // Called at least every 50 ms while an operation waits: the time without progress, and the time until it gives up.
+  // Does not block. Calls `awaited` if a notice is due; null: unknown. Returns an error if the awaited data will not
+  // arrive.
   [[nodiscard]] virtual Status stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) = 0;
-  // When the wait gives up: which ranks have not arrived, and how that is known ("rank 5 (host b, pid 77) has not
-  // called operation 17 (its last was 16)"). Empty if none is known. Waits a little: at most kAnswerMs.
+  // When the operation gives up: the missing ranks, with the evidence ("rank 5 (host b, pid 77) has not called
+  // operation 17 (its last was 16)"). Empty if none is known. Blocks at most kAnswerMs.
   virtual std::string missing() = 0;
 
   static constexpr std::int64_t kAnswerMs = 1500;

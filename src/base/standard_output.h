@@ -1,4 +1,4 @@
-// What programs print is part of what they did: a full disk behind `program > file` must not pass for success.
+// Output of programs: a full disk behind `program > file` must not look like success.
 #pragma once
 
 #include <cerrno>
@@ -8,11 +8,11 @@
 
 namespace tutti::internal {
 
-// Writes out what has been printed; an error if that or anything before has failed.
+// Flushes the output; an error if this or an earlier write has failed.
 inline Status flush_standard_output() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return Status::ok();
-  // Of an earlier failure the stream has kept no more than that there was one.
+  // For an earlier failure, the stream does not store the errno.
   return errno == 0 ? Status{Code::kSystemError, "cannot write to standard output; is its disk full?"}
                     : Status::system("cannot write to standard output", errno);
 }

@@ -18,7 +18,7 @@ const std::string& empty() {
   static constinit FirstUse<const std::string> made;
   return made.get();
 }
-// While there is memory.
+// Made while there is memory.
 [[maybe_unused]] const std::string& empty_made_at_load = empty();
 [[maybe_unused]] const Status out_of_memory_made_at_load = Status::out_of_memory();
 
@@ -70,7 +70,7 @@ const std::string& Status::message() const {
 }
 
 Status Status::out_of_memory() noexcept {
-  // Made when the library is loaded. Its first owner is nobody: it is never freed.
+  // Made when the library is loaded. One reference is never released, so it is never freed.
   static constinit FirstUse<const Detail> made;
   const Detail& detail = made.get([] { return Detail{Code::kSystemError, "out of memory", true}; });
   detail.owners.fetch_add(1, std::memory_order_relaxed);
@@ -89,7 +89,7 @@ Status Status::of_exception() noexcept {
   } catch (const std::bad_alloc&) {
     return out_of_memory_within_limits();
   } catch (const std::system_error& e) {
-    // Of std::thread, where it may be started outside of src/base/service_thread.h.
+    // From std::thread, in code that may start one outside src/base/service_thread.h.
     return guarded([&] { return Status(Code::kSystemError, e.what() + thread_advice(e.code().value())); });
   } catch (const std::exception& e) {
     return guarded([&] { return internal(fmt::format("unexpected exception: {}", e.what())); });

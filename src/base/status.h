@@ -3,8 +3,8 @@
 // A Status is never ignored ([[nodiscard]]), never thrown, and crosses every internal interface.
 // The C API turns it into a tuttiResult_t plus the communicator's last error text.
 //
-// Making an error allocates and so may throw; copying and moving one never does. What the language and its
-// library throw (no memory, no thread) becomes a Status where a thread or an operation begins: guarded().
+// Making an error allocates and so may throw; copying and moving one never does. Exceptions of the language and its
+// library (no memory, no thread) become a Status where a thread or an operation begins: guarded().
 #pragma once
 
 #include <atomic>
@@ -31,12 +31,12 @@ enum class Code : int {
   kMismatch = 1001,
 };
 
-// Of a number that came from elsewhere: kInternalError if no code has it.
+// The code of a number from outside: kInternalError if no code has it.
 Code code_of(int number);
 // The name users know: "tuttiRemoteError" and so on.
 const char* code_name(Code code);
 
-// One pointer, null for success: it is returned through every level of each operation.
+// One pointer, null for success, because it is returned through every level of each operation.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -57,10 +57,10 @@ class [[nodiscard]] Status {
   static Status ok() { return {}; }
   // kSystemError, without allocating.
   static Status out_of_memory() noexcept;
-  // What the exception at hand amounts to: no memory and no thread are kSystemError, the rest are defects.
-  // REQUIRES: called by a handler.
+  // The status of the current exception: no memory and no thread are kSystemError, all others are defects. REQUIRES:
+  // called in a handler.
   static Status of_exception() noexcept;
-  // Appends strerror(error_number) to `what`, and for a lack of descriptors which limit it was.
+  // Appends strerror(error_number) to `what`, and for a lack of descriptors the limit.
   static Status system(const std::string& what, int error_number);
   static Status invalid_argument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
   static Status invalid_usage(std::string message) { return {Code::kInvalidUsage, std::move(message)}; }
@@ -72,16 +72,16 @@ class [[nodiscard]] Status {
 
   [[nodiscard]] bool is_ok() const { return detail_ == nullptr; }
   [[nodiscard]] Code code() const { return detail_ ? detail_->code : Code::kSuccess; }
-  // Made by system() because this process or machine has no descriptor or memory left: nobody else's fault, and
-  // it may pass.
+  // Made by system() because this process or machine has no descriptor or memory left: no error of a peer, and perhaps
+  // temporary.
   [[nodiscard]] bool is_exhaustion() const { return detail_ && detail_->exhaustion; }
   // Empty on success.
   [[nodiscard]] const std::string& message() const;
 
-  // The same code with "context: " before the message, unless it begins so already. Success stays success. Without
-  // memory for the longer text the shorter stays. A literal costs a success no memory.
+  // The same code with "context: " before the message, unless the message already begins with it. Success stays
+  // success. If there is no memory for the longer text, the message stays. With a literal, success allocates nothing.
   [[nodiscard]] Status with_context(std::string_view context) const noexcept;
-  // The same text with another code, where there is memory for that. REQUIRES: not ok.
+  // The same text with another code, if there is memory for that. REQUIRES: not ok.
   [[nodiscard]] Status with_code(Code code) const noexcept;
 
  private:
@@ -97,7 +97,7 @@ class [[nodiscard]] Status {
   const Detail* detail_ = nullptr;
 };
 
-// Runs `body`, which returns a Status. What it throws is returned as one.
+// Runs `body`, which returns a Status, and returns its exceptions as a Status.
 template <class Body>
 Status guarded(Body&& body) noexcept {
   try {
@@ -107,7 +107,7 @@ Status guarded(Body&& body) noexcept {
   }
 }
 
-// A value or the Status that says why there is none. The value lies inside: success allocates nothing.
+// A value, or the Status that says why there is none. The value is stored inside: success allocates nothing.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -128,7 +128,7 @@ class [[nodiscard]] Result {
   std::optional<T> value_;
 };
 
-// Runs `body`, which returns a Result. What it throws is its Status.
+// Runs `body`, which returns a Result, and returns its exceptions as the Status.
 template <class Body>
 auto guarded_result(Body&& body) noexcept -> decltype(body()) {
   try {

@@ -27,18 +27,18 @@ enum class DataType : std::uint8_t {
   kComplex64 = 14,   // two float32: real part, imaginary part
   kComplex128 = 15,  // two float64
   kBool = 16,        // a byte: any value but 0 is true; results are 0 or 1
-  kOpaque = 17,      // made by the program (Opaque)
+  kOpaque = 17,      // user-defined (Opaque)
 };
 // The built-in ones.
 inline constexpr int kDataTypes = 17;
 
-// What an element of DataType::kOpaque is.
+// The properties of a user-defined datatype (DataType::kOpaque).
 struct Opaque {
   std::int32_t handle = 0;  // the program's name for it, which may differ between ranks
   std::uint32_t bytes = 0;  // of an element, 1 to kMostElementBytes
 };
 inline constexpr std::size_t kMostElementBytes = 4096;
-// Elements of a call: more cannot lie in memory.
+// Maximum of elements of a call: more do not fit into memory.
 inline constexpr std::uint64_t kMostOpaqueCount = (std::uint64_t{1} << 48) - 1;
 
 enum class ReduceOp : std::uint8_t {
@@ -53,11 +53,11 @@ enum class ReduceOp : std::uint8_t {
   kLand = 8,
   kLor = 9,
   kLxor = 10,
-  // Made by the program, for one communicator (calls/operators.h):
-  kPreMulSum = 11,    // the sum of what each rank has multiplied by a number of its own
-  kUser = 12,         // a function of the program's that commutes
-  kUserOrdered = 13,  // one that does not: the operand of the lower ranks comes first
-  // None: of the all-gathers by which ranks split a communicator, which no call of the program's equals.
+  // User-defined, for one communicator (calls/operators.h):
+  kPreMulSum = 11,    // the sum of the ranks' values, each multiplied by the rank's scalar
+  kUser = 12,         // a user-defined function that commutes
+  kUserOrdered = 13,  // a function that does not commute: the operand of the lower ranks comes first
+  // Not an operator: marks the all-gathers of a split, so that no call of the program equals them.
   kSplit = 31,
 };
 // The built-in ones.
@@ -66,7 +66,7 @@ constexpr bool is_built_in(ReduceOp op) {
   return static_cast<int>(op) < kReduceOps;
 }
 
-// The public header has NCCL's values for what NCCL has, and tutti's own from 100.
+// The public header uses NCCL's values if NCCL has the type or operator, and tutti's own values from 100.
 inline constexpr int kPublicOwn = 100;
 inline constexpr int kNcclDataTypes = 12;
 inline constexpr int kNcclReduceOps = 5;
@@ -116,9 +116,9 @@ constexpr bool is_float(DataType type) {
 constexpr bool is_logical(ReduceOp op) {
   return op >= ReduceOp::kLand && op <= ReduceOp::kLxor;
 }
-// Whether the operator means something for elements of this type: complex numbers have no order, floats no bits, and
-// truth values no average; only functions of the program's combine what is opaque. Of booleans sum, max, bor and lor
-// are the same, as are prod, min and the two ands. REQUIRES: values of the enumerations.
+// Whether the operator is defined for this type. Complex numbers have no order, floats no bitwise operators, and
+// booleans no average; only user-defined functions combine opaque elements. For booleans sum, max, bor and lor are the
+// same, as are prod, min and the two ands. REQUIRES: values of the enumerations.
 constexpr bool supports(DataType type, ReduceOp op) {
   if (type == DataType::kOpaque) return op == ReduceOp::kUser || op == ReduceOp::kUserOrdered;
   if (!is_built_in(op)) return op != ReduceOp::kPreMulSum || type != DataType::kBool;
@@ -127,7 +127,7 @@ constexpr bool supports(DataType type, ReduceOp op) {
   return type != DataType::kBool || op != ReduceOp::kAvg;
 }
 
-// Lower-case names, as nccl-tests prints them where it has them: "float", "half", "sum", "land"; "unknown" outside the
+// Lower-case names, as nccl-tests prints them if it has them: "float", "half", "sum", "land"; "unknown" outside the
 // enumeration.
 const char* name_of(DataType type);
 const char* name_of(ReduceOp op);

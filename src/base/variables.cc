@@ -193,7 +193,7 @@ constexpr Variable kVariables[] = {
     {"TUTTI_MPI_SUMMARY", "0", "MPI binding: 1 prints at the end how many calls tutti took", Decides::kEachRank},
 };
 
-// How other libraries call it, or people remember it, where the letters do not tell.
+// Names of other libraries, or likely wrong names, that are not similar by their letters.
 struct Alias {
   std::string_view name;
   std::string_view meant;
@@ -236,7 +236,7 @@ std::string_view probably_meant(std::string_view name) {
   const auto* const alias =
       std::find_if(kAliases.begin(), kAliases.end(), [&](const Alias& each) { return each.name == name; });
   if (alias != kAliases.end()) return alias->meant;
-  // Of the short names behind the prefix, which is alike in all, few letters may be wrong.
+  // All names share the prefix; in the short names after it, only few letters may be wrong.
   const auto behind = [&](std::string_view text) {
     return text.starts_with(kVariablePrefix) ? text.substr(kVariablePrefix.size()) : text;
   };

@@ -20,10 +20,10 @@ namespace tutti::internal {
 
 inline constexpr std::string_view kVariablePrefix = "TUTTI_";  // of all that are tutti's
 
-// Whose value holds.
+// Whose value applies.
 enum class Decides : std::uint8_t { kEachRank, kRankZero };
 
-// A value as it is written, and what an error calls the setting.
+// A value as text, and the name of the setting in errors.
 struct SettingValue {
   const std::string& name;
   const std::string& text;
@@ -31,12 +31,12 @@ struct SettingValue {
 
 struct Variable {
   std::string_view name;
-  std::string_view fallback;  // what holds where it is unset, as it would be written; in parentheses what is no value
+  std::string_view fallback;  // the value if it is unset, as text; in parentheses if it is not a value
   std::string_view meaning;   // one line
   Decides decides = Decides::kEachRank;
-  // Of tuttiConfig_t; neither: no field overrides the variable.
+  // The field of tuttiConfig_t; monostate: no field overrides the variable.
   std::variant<std::monostate, int tuttiConfig_t::*, const char * tuttiConfig_t::*> field{};
-  // read() sets the field of Settings, reset() gives it its default back. Null: Settings has no such field.
+  // read() sets the field of Settings, reset() restores its default. Null: Settings has no such field.
   Status (*read)(const SettingValue& value, Settings* settings) = nullptr;
   void (*reset)(const Settings& defaults, Settings* settings) = nullptr;
 };
@@ -44,14 +44,14 @@ struct Variable {
 // In the order of the table of docs/settings.md.
 std::span<const Variable> variables();
 
-// Null: none of tutti's has that name.
+// Null: no variable of tutti has that name.
 [[nodiscard]] const Variable* find_variable(std::string_view name);
 
 // The name of its field of tuttiConfig_t: "timeout_ms" of TUTTI_TIMEOUT_MS. REQUIRES: it has one.
 std::string field_of(const Variable& variable);
 
-// Of a name that is none of tutti's: the one that was probably meant, by its letters or because it is called so
-// elsewhere. Empty: none is similar.
+// For an unknown name: the probably intended one, by its letters or because another library uses that name. Empty: none
+// is similar.
 std::string_view probably_meant(std::string_view name);
 
 }  // namespace tutti::internal

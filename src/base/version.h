@@ -1,4 +1,4 @@
-// Which version of the library this is.
+// The version of the library.
 #pragma once
 
 namespace tutti::internal {

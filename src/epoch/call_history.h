@@ -1,5 +1,5 @@
-// What one rank has called on a communicator: the number of its operations, a hash of all of them, and the last ones,
-// so that ranks which have called different things find that out and can be told what.
+// The calls of one rank on a communicator: the number of its operations, a hash of all of them, and the last ones. So
+// ranks can detect different calls, and the error can name them.
 #pragma once
 
 #include <array>
@@ -15,12 +15,12 @@
 
 namespace tutti::internal {
 
-// begin() and set_plan() by the thread of the operations; all else by any.
+// Threads: begin() and set_plan() by the thread of the operations; all others any.
 class CallHistory {
  public:
   static constexpr std::size_t kKept = 16;
 
-  // `before`: as if so many operations had been called already.
+  // `before`: the number of operations that count as already called.
   explicit CallHistory(std::uint32_t before = 0) : sequence_(before) {}
 
   // The next operation.
@@ -28,27 +28,27 @@ class CallHistory {
                                std::size_t count) {
     return begin(executor::call_word(collective, type, op), root, count, nullptr);
   }
-  // The same as executor::call_word() says it, with its plan, as set_plan() asks for. planned_word: of both, which the
-  // fingerprint has.
+  // The same with the word of executor::call_word(), and with the plan, as for set_plan(). planned_word: the
+  // fingerprint's word with both.
   transport::Fingerprint begin(std::uint32_t word, std::int32_t root, std::size_t count,
                                const executor::PlanIdentity& plan, std::uint32_t planned_word) {
     const transport::Fingerprint call = begin(word, root, count, &plan);
-    // Made at once: what is stored word by word, and then copied into a message as a whole, would be waited for.
+    // Constructed at once: copying it into a message as a whole would stall after stores of single words.
     return {call.sequence, planned_word, call.root, call.count_low, call.count_high};
   }
-  // One that has no plan, as there is nothing to do.
+  // An operation without a plan, because there is nothing to do.
   void begin_empty(std::uint32_t word, std::int32_t root) { begin(word, root, 0, nullptr); }
-  // Of the operation that began last. REQUIRES: the identity stays until nobody asks for a summary any more, which is
-  // when the control tree has left.
+  // For the operation that began last. REQUIRES: the identity lives until the control tree has left, because summaries
+  // use it.
   void set_plan(const executor::PlanIdentity& plan) {
     entries_[sequence() % kKept].plan.store(&plan, std::memory_order_release);
   }
 
-  // Of the operation that began last; 0 before the first.
+  // The number of the operation that began last; 0 before the first.
   [[nodiscard]] std::uint32_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
   // Of all operations that have begun.
   [[nodiscard]] std::uint64_t hash() const { return hash_.load(std::memory_order_relaxed); }
-  // While it lives a thread is inside an operation, which other ranks ask for (whereabouts()).
+  // While it exists, a thread is inside an operation, for status queries of other ranks (whereabouts()).
   class Inside {
    public:
     explicit Inside(CallHistory& history) : history_(history) { history_.set_inside(true); }
@@ -61,12 +61,12 @@ class CallHistory {
   };
   void set_inside(bool inside) { inside_.store(inside, std::memory_order_relaxed); }
   [[nodiscard]] Whereabouts whereabouts() const { return {sequence(), inside_.load(std::memory_order_relaxed)}; }
-  // Consistent in itself, and up to date for the thread of the operations. Where memory for the last calls is missing,
-  // the numbers alone.
+  // Consistent, and up to date for the thread of the operations. If there is no memory for the last calls, it has only
+  // the numbers.
   [[nodiscard]] CallSummary summary() const;
 
  private:
-  // One writer; a reader sees by the sequence number whether it was written meanwhile.
+  // One writer; the sequence number shows a reader whether the entry was written during the read.
   struct alignas(64) Recorded {
     std::atomic<std::uint64_t> state{0};  // written(number); 0 while the rest is being written, and before
     std::atomic<std::uint32_t> call{0};
@@ -90,11 +90,11 @@ class CallHistory {
       state.store(written(fingerprint.sequence), std::memory_order_release);
     }
     struct Seen {
-      transport::Fingerprint call;  // alone, without its history
+      transport::Fingerprint call;  // without its history
       std::uint64_t before = 0;
       const executor::PlanIdentity* plan = nullptr;
     };
-    // False if it is not, or no longer, the operation of this number.
+    // False if the entry is not the operation with this number, or no longer.
     bool read(std::uint32_t number, Seen* seen) const;
   };
 
@@ -110,7 +110,7 @@ class CallHistory {
     return fingerprint;
   }
 
-  // One-to-one in `hash`: histories that have once differed stay different under the same further calls.
+  // Injective in `hash`: histories that differ stay different after the same further calls.
   static constexpr std::uint64_t next(std::uint64_t hash, const transport::Fingerprint& call) {
     const auto mix = [](std::uint64_t value) {
       value *= 0x9e3779b97f4a7c15u;

@@ -8,7 +8,8 @@
 namespace tutti::internal {
 namespace {
 
-// What a rank waits for rank 0's selection: for each rank that shares its processor about as long as a selection takes.
+// The time that a rank waits for rank 0's selection, for each rank that shares its processor: about the time of a
+// selection.
 constexpr double kPatienceMs = 100;
 constexpr int kProofPatience = 5;  // times that for a proof, which takes at most half a second (Plans::prove)
 

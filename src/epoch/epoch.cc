@@ -137,7 +137,7 @@ void Epoch::make_link_maker() {
       const Transport* const transport = membership_.connecting(rank(), other);
       specs.push_back(transport != nullptr ? transport->connects_by().value_or(ConnectionSpec()) : ConnectionSpec());
     }
-    // Of the membership, which outlives the connector.
+    // Part of the membership, which outlives the connector.
     connector_->set_peers(Connector::Book(std::shared_ptr<void>(), &membership_.peers), std::move(specs));
     link_maker_ = make_connected_links(*connector_, membership_, wakeup_fd());
   }
@@ -149,7 +149,7 @@ void Epoch::complete() {
   shares_process_ = std::count_if(m.peers.begin(), m.peers.end(),
                                   [&](const PeerInfo& peer) { return peer.process == self.process; }) > 1;
   process_rank_.enter(secret_);
-  // Ranks that are made together are made by threads that end then.
+  // Ranks that are made together are made by threads that end afterwards.
   if (thread_ranks_ == nullptr) process_rank_.touch();
   waiter_ = std::make_unique<executor::Waiter>(
       wakeup_fd(), *failure_, m.oversubscribed, settings_.timeout_ms, settings_.moves,

@@ -1,6 +1,6 @@
-// How ranks of one machine that are in several network namespaces come to share memory: each opens a Unix socket by
-// path of those that it will dial, while all join. Then the files are gone. That of a rank that has died meanwhile may
-// stay (docs/security.md).
+// Lets ranks of one machine in several network namespaces share memory: while all join, each opens the Unix sockets by
+// path of the ranks that it will dial. Then the files are removed. If a rank dies in that time, its file may stay
+// (docs/security.md).
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ bool are_apart(const PeerInfo& a, const PeerInfo& b) {
   return a.same_machine(b) && a.network_namespace != b.network_namespace;
 }
 
-// Whether any two of them are.
+// Whether any two ranks of one machine are in different namespaces.
 bool any_apart(const std::vector<PeerInfo>& peers) {
   std::map<decltype(PeerInfo::boot), const PeerInfo*> first_of_machine;
   return std::any_of(peers.begin(), peers.end(), [&](const PeerInfo& peer) {
@@ -28,7 +28,7 @@ bool any_apart(const std::vector<PeerInfo>& peers) {
 
 }  // namespace
 
-// All ranks have the same transports and see the same book, so all take part in the exchanges or none does.
+// All ranks have the same transports and the same address table, so all take part in the exchanges or none does.
 Result<std::vector<PeerInfo>> Epoch::meet_across_namespaces(std::vector<PeerInfo> known, const Transports& transports,
                                                             PeerInfo* self, Deadline deadline) {
   bool wanted = false;

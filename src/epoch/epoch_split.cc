@@ -1,5 +1,5 @@
-// How an epoch is made of some ranks of another, whose address book, listeners, control tree and what its transports
-// were told it uses.
+// Makes an epoch of some ranks of another one. It uses that epoch's address table, listeners, control tree and
+// descriptions of transports.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -75,7 +75,7 @@ Status Epoch::check_split(const Settings& settings) const {
 std::string Epoch::pack_settings(const Settings& settings) const {
   auto self = RankSettings::unpack(membership_.peers[static_cast<std::size_t>(rank())].settings);
   RankSettings told = self.is_ok() ? *self : RankSettings();
-  told.topology.clear();  // what comes of these files is inherited
+  told.topology.clear();  // the contents of these files are inherited
   told.tuning.clear();
   told.algorithm = settings.algorithm;
   told.strict = settings.strict;
@@ -110,7 +110,7 @@ Status Epoch::join_tree(const Epoch& parent, ControlTree::GivesUp gives_up) {
 
 Status Epoch::link(const Epoch& parent, const std::vector<std::string>& texts) {
   const std::size_t n = group_.members.size();
-  // Rank 0's hold for all.
+  // Rank 0's transports apply to all.
   std::string transports = parent.settings_.transports;
   auto membership = membership_from(parent, texts, &transports);
   if (!membership.is_ok()) return membership.status();
@@ -152,7 +152,7 @@ Result<Membership> Epoch::membership_from(const Epoch& parent, const std::vector
       peer.settings = std::move(told->of_rank);
       if (r == 0) *transports = std::move(told->transports);
     } else if (r == 0) {
-      // What holds for all is inherited, and not what this rank had wanted.
+      // The common values are inherited, not this rank's own wishes.
       auto own = RankSettings::unpack(peer.settings);
       if (!own.is_ok()) return own.status();
       own->algorithm = parent.membership_.algorithm;

@@ -1,4 +1,4 @@
-// What the communicators of one rank have in common that come from one by splits, and what one of them is made with.
+// The common state of one rank's communicators of a family, and the data for making one of them.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace tutti::internal {
 
-// A communicator to be, as one of its ranks knows it.
+// A new communicator, from the view of one of its ranks.
 struct SplitGroup {
   std::uint64_t id = 0;
   std::vector<int> members;  // ranks of the communicator that is split, by rank of the new one
@@ -22,8 +22,8 @@ class Family {
  public:
   // `rank`: in the first of them.
   explicit Family(int rank) : rank_(static_cast<std::uint64_t>(rank)) {}
-  // Drawn by no other rank of the job, nor a second time: a rank's numbers begin with its rank in the first
-  // communicator, which has 20 bits, and are counted behind it, in 44. The first communicator is 0.
+  // A unique number in the job: the rank in the first communicator (20 bits), then a count (44 bits). The first
+  // communicator is 0.
   std::uint64_t next_id() {
     return rank_ << Listeners::kCountBits | (drawn_.fetch_add(1, std::memory_order_relaxed) + 1);
   }

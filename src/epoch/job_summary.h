@@ -1,4 +1,4 @@
-// What a person asks first of a job, in the log.
+// The summary of a job in the log.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace tutti::internal {
 
-// Of this process's first job, once this rank has joined: rank 0 writes version, ranks and hosts, which transports
-// connect whom and where it is reached, what the environment sets, and how long the ranks took to join; a rank that
-// lacks processors says so. From now on lines have the rank.
+// For this process's first job, after this rank has joined. Rank 0 logs version, ranks and hosts, the transports within
+// and between hosts, its address, the variables in the environment, and the time to join. A rank that lacks processors
+// logs that. From now on log lines include the rank.
 void log_joined(const Membership& membership, const Secret& secret, std::int64_t joined_ms);
 
 }  // namespace tutti::internal

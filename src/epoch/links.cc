@@ -21,7 +21,7 @@ namespace {
 constexpr int kYields = 32;
 constexpr int kLookMs = 5;
 
-// Where a communicator's links come from, and who is told of waiting for them.
+// The source of a communicator's links, and the watcher of waits for them.
 struct Origin {
   Connector& connector;
   const Membership& membership;
@@ -70,7 +70,7 @@ class MakingConnected final : public MakingLinks {
     } else {
       std::vector<pollfd> sockets;
       for (const auto& [peer, link] : begun_) sockets.push_back({link->socket(), POLLIN, 0});
-      // Not long: another thread may read what the peer says.
+      // Not long: another thread may read the peer's message.
       (void)::poll(sockets.data(), sockets.size(), std::min(kLookMs, deadline_.left_ms(kLookMs)));
     }
   }
@@ -81,7 +81,7 @@ class MakingConnected final : public MakingLinks {
     return links;
   }
 
-  // Of a timeout, which ranks are missing, where that is known.
+  // Adds the missing ranks to a timeout, if they are known.
   Status explain(Status status) override {
     if (status.code() != Code::kTimeout || origin_.stalls == nullptr || is_explained_) return status;
     const std::string missing = origin_.stalls->missing();
@@ -90,9 +90,9 @@ class MakingConnected final : public MakingLinks {
   }
 
  private:
-  // This side of the links to peers with whom there is a connection for all communicators, or who turn out to need one
-  // of this communicator's. kBlocks: this object has claimed connections that there are none of. Others are being made
-  // by other threads, perhaps on behalf of other communicators; nobody waits for another connection than his own.
+  // Begins this side of the links over shared connections, and finds peers that need a connection of this communicator.
+  // kBlocks: this object has claimed connections that do not exist yet. Other threads may be making others, perhaps for
+  // other communicators; each thread waits only for the connections that it needs.
   Result<State> begin() {
     std::vector<int> others;
     for (const int peer : shared_) {
@@ -122,7 +122,7 @@ class MakingConnected final : public MakingLinks {
     return State::kWaits;
   }
 
-  // Makes those that this object has claimed.
+  // Makes the connections that this object has claimed.
   Status share_connections() {
     const std::vector<int> mine = claimed_;
     const auto take = [&](PeerConnection channel) {
@@ -163,7 +163,7 @@ class MakingConnected final : public MakingLinks {
     return State::kWaits;
   }
 
-  // Over connections of this communicator's alone.
+  // Makes links over connections of only this communicator.
   Status connect_own() {
     auto channels = origin_.connector.connect(own_, failure_, deadline_);
     if (!channels.is_ok()) {
@@ -197,10 +197,9 @@ class MakingConnected final : public MakingLinks {
     return Status::timeout("timed out while waiting for " + list_ranks(peers) + " to set up the link");
   }
 
-  // Making a link may wait for the peer, which may still be waiting for others. So both first
-  // make sure, here, where failures end the wait, that the other has come to this link: the one that
-  // accepted sends a byte, the other answers with its first message. Every rank takes its peers in rising
-  // order, so of any chain of ranks that wait for each other the last can go on.
+  // Making a link may wait for the peer, which may still be waiting for others. So both sides first synchronise here,
+  // where failures end the wait: the acceptor sends a byte, and the other side answers with its first message. Every
+  // rank takes its peers in rising order, so in any chain of ranks that wait for each other the last one can continue.
   [[nodiscard]] Status meet(const PeerConnection& channel) const {
     const int socket = channel.sockets[0].get();
     const std::string name = fmt::format("rank {}", channel.peer);
@@ -210,7 +209,7 @@ class MakingConnected final : public MakingLinks {
     }
     const net::ConnectWait wait(&failure_, deadline_, origin_.stalls);
     const std::string late = fmt::format("timed out while waiting for {} to set up the link", name);
-    // That message is left where it is, for who makes the link.
+    // The message stays in the socket, for the code that makes the link.
     const int flags = MSG_DONTWAIT | (channel.dialled ? 0 : MSG_PEEK);
     ssize_t n = 0;
     while ((n = ::recv(socket, &here, 1, flags)) < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -237,10 +236,10 @@ class MakingConnected final : public MakingLinks {
   const Deadline deadline_;
   const net::ConnectWait wait_;
   Departures departures_;
-  std::vector<int> shared_;    // peers with whom there is one connection for all communicators, until the link is begun
-  std::vector<int> claimed_;   // those of them whose connection is made here
-  std::vector<int> own_;       // peers that need a connection of this communicator's, until it is made
-  bool is_explained_ = false;  // what has failed
+  std::vector<int> shared_;    // peers with a shared connection, until the link is begun
+  std::vector<int> claimed_;   // those of them whose connection this object makes
+  std::vector<int> own_;       // peers that need a connection of this communicator, until it is made
+  bool is_explained_ = false;  // error
   std::map<int, std::unique_ptr<BegunLink>> begun_;
   std::map<int, std::unique_ptr<transport::Link>> made_;
   int looks_ = 0;

@@ -1,5 +1,4 @@
-// Where links come from. A communicator asks for the links a plan needs when it is first run; whoever
-// makes them decides the transport.
+// Makes links. A communicator requests the links of a plan when it first runs; the link maker chooses the transport.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +22,23 @@ namespace tutti::internal {
 class MakingLinks {
  public:
   enum class State : std::uint8_t {
-    kWaits,   // for peers, which ring the rank's wakeup fd
-    kBlocks,  // on what has to be waited for: block()
+    kWaits,   // for peers, which signal the rank's wakeup fd
+    kBlocks,  // needs a blocking step: block()
     kMade,
   };
   MakingLinks() = default;
   MakingLinks(const MakingLinks&) = delete;
   MakingLinks& operator=(const MakingLinks&) = delete;
   virtual ~MakingLinks() = default;
-  // Goes on as far as it can without waiting. An error, also that the time is over, ends it.
+  // Continues as far as possible without waiting. An error, including a timeout, ends it.
   virtual Result<State> advance() = 0;
-  // REQUIRES: kBlocks. Connects what has no connection yet; advance() comes next.
+  // REQUIRES: kBlocks. Makes missing connections; advance() must follow.
   virtual Status block() = 0;
-  // REQUIRES: kWaits. A little while, or until a peer has said something.
+  // REQUIRES: kWaits. Waits a little, or until a peer has sent something.
   virtual void rest() = 0;
   // REQUIRES: kMade. In the order of the peers. Once.
   virtual std::vector<std::unique_ptr<transport::Link>> take() = 0;
-  // An error of these, with what is known of its cause; it may ask other ranks.
+  // Adds the known cause to an error of these functions; it may query other ranks.
   virtual Status explain(Status status) = 0;
 };
 
@@ -49,38 +48,38 @@ class LinkMaker {
   // Links to all of `peers`; both sides of each pair call this for each other. The maker outlives it.
   virtual std::unique_ptr<MakingLinks> begin(std::vector<int> peers, const FailureState& failure,
                                              Deadline deadline) = 0;
-  // Told while links are made. Outlives the maker.
+  // Called while links are made. Outlives the maker.
   virtual void watch_stalls(StallWatch* watch) = 0;
 };
 
-// Goes on with them and waits, until they are made.
+// Continues and waits until they are made.
 Result<std::vector<std::unique_ptr<transport::Link>>> finish(MakingLinks& making);
 
 // Through the Connector, each link by the transport that connects its ranks. All outlive the maker and its links.
 std::unique_ptr<LinkMaker> make_connected_links(Connector& connector, const Membership& membership,
                                                 const transport::WakeupFd& wakeup_fd);
 
-// What ranks that are threads of one process share. Kept alive by every one of them, so a late ring of
-// a wakeup fd never meets a closed descriptor.
+// Shared state of ranks that are threads of one process. Each of them keeps it alive, so a late signal to a wakeup fd
+// never uses a closed descriptor.
 class ThreadRanks {
  public:
-  // Connected by the first of the transports that has something for threads, if any has.
+  // Connected by the first of the transports that has a thread network, if any has.
   static Result<std::shared_ptr<ThreadRanks>> create(int ranks, const Transports& transports);
-  // What the ranks of the new communicator `communicator` share, which are `members` of these: each of them calls this
-  // once, and the first makes it. `transports`: that communicator's. Any thread.
+  // The shared state of the new communicator `communicator` with these `members`: each of them calls this once, and the
+  // first call makes it. `transports`: that communicator's. Any thread.
   Result<std::shared_ptr<ThreadRanks>> split(std::uint64_t communicator, const std::vector<int>& members,
                                              const Transports& transports) TUTTI_EXCLUDES(mutex_);
 
   [[nodiscard]] const transport::WakeupFd& wakeup_fd(int rank) const {
     return wakeup_fds_[static_cast<std::size_t>(rank)];
   }
-  // Null: they connect as if they were processes.
+  // Null: they connect like processes.
   [[nodiscard]] ThreadNetwork* network() const { return network_.get(); }
   // By rank.
   [[nodiscard]] std::span<const transport::WakeupFd> wakeup_fds() const { return wakeup_fds_; }
 
  private:
-  // Of a new communicator, until all of its ranks have come, or those that had are gone.
+  // A new communicator, until all of its ranks have called, or those that had have ended.
   struct Child {
     std::weak_ptr<ThreadRanks> ranks;
     int came = 0;

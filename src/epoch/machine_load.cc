@@ -51,7 +51,7 @@ Machines find_machines(const std::vector<PeerInfo>& peers, const std::vector<Ran
   std::vector<std::map<std::uint64_t, ControlGroupRanks>> groups;
   std::map<std::array<std::uint8_t, 16>, std::size_t> by_boot;
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    // A machine that tells no identity is none but its own.
+    // A machine without an identity equals no other.
     const auto known = by_boot.find(peers[rank].boot);
     const bool is_new = known == by_boot.end() || !peers[rank].same_machine(peers[rank]);
     const std::size_t at = is_new ? machines.all.size() : known->second;

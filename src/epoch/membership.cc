@@ -24,14 +24,14 @@ namespace {
 
 using topology::ProcessorSet;
 
-// What a rank may tell of its machine: sizes are computed from these.
+// Limits for a rank's description of its machine, from which sizes are computed.
 constexpr std::int32_t kMostPlace = 1 << 16;
 constexpr std::uint64_t kLeastLevel2Bytes = std::uint64_t{16} << 10;
 constexpr std::uint64_t kMostLevel2Bytes = std::uint64_t{1} << 40;
 constexpr double kMostLoad = 1e6;
 constexpr double kMostGbits = 1e6;
 
-// In bytes, without those at the end that have none.
+// As bytes, without zero bytes at the end.
 std::string bytes_of(const ProcessorSet& mask) {
   std::string bytes;
   std::size_t used = 0;
@@ -53,7 +53,7 @@ ProcessorSet mask_of(const std::string& bytes) {
   return mask;
 }
 
-// Ranks that can share memory, by host, in rank order. Each is compared with the hosts of its machine alone.
+// Ranks that can share memory, by host, in rank order. Each rank is compared only with the hosts of its machine.
 std::vector<std::vector<int>> hosts_of(const std::vector<PeerInfo>& peers, const Transports& transports) {
   const auto share_memory = [&](const PeerInfo& a, const PeerInfo& b) {
     return std::any_of(transports.begin(), transports.end(), [&](const auto& t) { return t->shares_memory(a, b); });
@@ -62,7 +62,7 @@ std::vector<std::vector<int>> hosts_of(const std::vector<PeerInfo>& peers, const
   std::map<decltype(PeerInfo::boot), std::vector<std::size_t>> on_machine;
   for (const PeerInfo& p : peers) {
     std::vector<std::size_t>& near = on_machine[p.boot];
-    if (!p.same_machine(p)) near.clear();  // it tells no machine
+    if (!p.same_machine(p)) near.clear();  // it has no machine identity
     const auto host = std::find_if(near.begin(), near.end(), [&](std::size_t h) {
       return share_memory(peers[static_cast<std::size_t>(hosts[h][0])], p);
     });
@@ -87,7 +87,7 @@ Result<std::vector<RankSettings>> settings_of(const std::vector<PeerInfo>& peers
   return all;
 }
 
-// Long calls are cut on devices alone, so that ranks of both kinds would not call the same.
+// Only devices cut long calls, so ranks of both kinds would run different operations.
 Status check_devices(const std::vector<RankSettings>& told) {
   const auto other =
       std::find_if(told.begin(), told.end(), [&](const auto& one) { return one.cuda_memory != told[0].cuda_memory; });
@@ -98,14 +98,14 @@ Status check_devices(const std::vector<RankSettings>& told) {
                   other - told.begin(), memory(*other)));
 }
 
-// Of the longest messages of all ranks that take turns on a processor. Beyond, the turns of one operation are so many
-// that it averages over where the scheduler puts the ranks, and a move costs more than it helps. All-reduce on two
+// Limit for the sum of the longest messages of the ranks on a processor. Beyond it, an operation has so many time
+// slices that it averages over the scheduler's placement, and a move costs more than it gains. All-reduce on two
 // processors, time with preferred processors over time without: eight ranks 0.75 at 512 KiB, 0.8 to 0.95 at 2 MiB, 0.95
 // to 1.05 at 4 MiB, 1.0 to 1.1 at 8 MiB; four ranks 0.85 to 0.95 at 2 MiB, 0.9 to 1.1 at 4 MiB.
 constexpr double kPreferredProcessorBytes = 1152 * 1024;
 
-// The ranks of a machine that may all use the same processors, shared out evenly: the same number on each, neighbours
-// on one. -1 where they do not divide evenly: an even share of several jobs is then better left to the scheduler.
+// If the ranks of a machine may all use the same processors, distributes them evenly: the same number on each,
+// neighbours on one. -1 if they do not divide evenly: then the scheduler distributes them better.
 int preferred_processor_of(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told,
                            const PeerInfo& self) {
   const ProcessorSet& cpus = told[static_cast<std::size_t>(self.rank)].cpus;
@@ -133,7 +133,7 @@ std::vector<int> all_ranks(std::size_t count) {
 constexpr double kLoadUnits = 1 << 20;
 constexpr double kMbitsOfGbit = 1000;
 
-// Of the interface by which others would reach this process best; 0: unknown.
+// The rate of the interface by which others reach this process best; 0: unknown.
 double port_gbits_of(const std::string& filter) {
   const auto addresses = net::interface_addresses(filter);
   return addresses.is_ok() && !addresses.value().empty() ? net::gbits_of_interface(addresses.value().front()) : 0;
@@ -231,8 +231,8 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings, const std::st
   return info;
 }
 
-// A rank that has a preferred processor keeps to it in all communicators that come from one by splits. Beside ranks
-// that are not of this job, an even share of its own is none of the processors.
+// A rank keeps its preferred processor in all communicators of a family. If there are ranks of other jobs, an even
+// distribution of this job's ranks is not an even distribution on the processors.
 void Membership::count_ranks(const std::vector<RankSettings>& told, const SplitFrom* from) {
   const auto self = static_cast<std::size_t>(rank);
   Machines own = find_machines(peers, told);
@@ -283,7 +283,7 @@ Status Membership::describe_machines(const std::vector<RankSettings>& told, cons
     if (!file.is_ok()) return file.status();
     auto read = topology::graph_of(*file);
     if (!read.is_ok()) return read.status();
-    // A program may make other communicators than the one that it is of.
+    // A program may also make communicators of other sizes than the file describes.
     const bool of_these = read.value().ranks.empty() || read.value().ranks.size() == peers.size();
     if (of_these) {
       if (Status s = topology::match_job(*read, world); !s.is_ok()) return s.with_context("rank 0's TUTTI_TOPOLOGY");
@@ -414,7 +414,7 @@ void Membership::resolve() {
   for (const std::vector<int>& host : hosts) {
     if (within_hosts == nullptr && host.size() > 1) within_hosts = connecting(host[0], host[1]);
   }
-  // Each rank with one of the first host, or with one of the second if it is there itself.
+  // Pairs each rank with one of the first host, or, for ranks there, with one of the second.
   for (int r = 0; r < ranks() && hosts.size() > 1; ++r) {
     Transport* const found = connecting(r, hosts[same_host(r, hosts[0][0]) ? 1 : 0][0]);
     if (found == nullptr) continue;

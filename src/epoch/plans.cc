@@ -15,27 +15,27 @@
 namespace tutti::internal {
 namespace {
 
-// Where some ranks share memory and others do not: of each kind what serves it a little less.
+// If some ranks share memory and others do not: a compromise between the sizes for both.
 constexpr std::size_t kMixedSliceBytes = 128 * 1024;
 
-// What a proof may take of a rank that its caller waits for: with all ranks of a machine proving at once. A ring of
-// 400 ranks takes 0.2 s and 51 MiB, one of 1000 takes 1.1 s and 316 MiB, and so on with the square. The tests have
-// proven sizes on both sides of those that are left out.
+// Limits for a proof during a call, when all ranks of a machine prove at once. A ring of 400 ranks takes 0.2 s and 51
+// MiB, one of 1000 takes 1.1 s and 316 MiB; both grow with the square. For sizes beyond the limits, the tests have
+// proven smaller and larger ones.
 constexpr double kProofMs = 500;
 constexpr double kProofMib = 64;
-// Of what has to be proven.
+// For schedules that must be proven.
 constexpr double kMostProofMib = 4096;
-// Where the processor is slow or has others' work to do.
+// For slow or busy processors.
 constexpr std::int64_t kGiveUpMs = 2000;
 
-// By which a few bytes of each rank go to all over few connections, whatever their number.
+// Sends a few bytes of each rank to all over few connections, for any number of ranks.
 constexpr const char* kFewPeers = "bruck";
 
 schedule::Order order_of(Demand demand) {
   return demand == Demand::kRankOrder ? schedule::Order::kRanks : schedule::Order::kAny;
 }
 
-// What selection goes by; and what was measured of such jobs, or null.
+// The model for selection; and the measurements of such jobs, or null.
 std::shared_ptr<const selection::JobModel> model_of(const Membership& membership, const selection::TunedJob** tuned) {
   const auto name = [](const Transport* transport) {
     return transport == nullptr ? std::string() : std::string(transport->name());
@@ -122,7 +122,7 @@ std::size_t Plans::slice_bytes(Collective collective) const {
 }
 
 void Plans::deliver(Deadline deadline) {
-  // All of them each time, not up to the first that is not: what the rest still sends goes on meanwhile.
+  // Calls it for all links each time, even after one returns false, so that the others continue to send.
   const auto all = [this](auto is) {
     return std::count_if(links_.begin(), links_.end(), is) == static_cast<std::ptrdiff_t>(links_.size());
   };
@@ -131,8 +131,7 @@ void Plans::deliver(Deadline deadline) {
   LookAgain look;
   bool ended = false;
   while (!failure_.failed() && !deadline.passed()) {
-    // Not while one peer takes nothing: the others would find that this rank has ended, and not yet hear that it
-    // leaves.
+    // Not while one peer takes no data: the others would detect the end of this rank before its leave notice.
     if (!ended && all(sent)) {
       ended = true;
       for (const auto& [peer, link] : links_) link->end_sending();
@@ -144,7 +143,7 @@ void Plans::deliver(Deadline deadline) {
     if (!failure_.failed() && link->flushed()) {
       link->send_leave_notice();
     } else {
-      link->revoke();  // else the end of the link would wait for that once more
+      link->revoke();  // otherwise the end of the link would wait again
     }
   }
 }
@@ -172,7 +171,7 @@ Status Plans::connect(Making& making) {
 
 void Plans::add_links(Making& making, std::vector<std::unique_ptr<transport::Link>> links) {
   making.links = nullptr;
-  // What the waiter knows lives: nothing can fail between.
+  // The links known to the waiter stay alive: nothing can fail in between.
   std::map<int, std::unique_ptr<transport::Link>> made;
   for (std::size_t i = 0; i < making.peers.size(); ++i) made[making.peers[i]] = std::move(links[i]);
   waiter_.expect_links(made.size());
@@ -180,7 +179,7 @@ void Plans::add_links(Making& making, std::vector<std::unique_ptr<transport::Lin
   links_.merge(made);
 }
 
-// What the test suite has not proven, the first use proves, within bounds. The caller waits, and so does who aborts.
+// Proves a schedule at first use if the test suite has not, within limits. The caller waits, and so does an abort.
 Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) const {
   const std::string what =
       fmt::format("the schedule of {} {} for {} ranks", name_of(entry.collective), entry.name, world().ranks);
@@ -189,7 +188,7 @@ Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline 
           ? fmt::format("; the tests have proven it for up to {} ranks", algorithms::ranks_to_prove(entry).back())
           : "; the tests have proven it with other parameters";
   const algorithms::ProofCost cost = algorithms::cost_to_prove(entry, world(), root);
-  // What people bring never runs without.
+  // User-defined algorithms never run without a proof.
   const bool must = entry.write != nullptr;
   if (must && cost.mib > kMostProofMib) {
     return Status::invalid_usage(
@@ -254,7 +253,7 @@ Result<std::unique_ptr<Plans::Making>> Plans::begin(Collective collective, int r
   auto schedule = write_schedule(**entry, root, deadline);
   if (!schedule.is_ok()) return schedule.status();
   making->schedule = std::move(*schedule);
-  // Once: the history's readers may look at it from now on.
+  // Set once: from now on readers of the history may use it.
   if (identity.hash == 0) {
     identity = executor::identify((*entry)->identity(), making->schedule, slice_bytes(collective));
   }

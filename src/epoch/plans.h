@@ -20,11 +20,11 @@
 
 namespace tutti::internal {
 
-// What a call asks of its algorithm.
+// The requirement of a call on its algorithm.
 enum class Demand : std::uint8_t {
   kNone,
   kRankOrder,  // combines in the order of ranks
-  // Connects each rank to O(log n) others: the exchange of a split must not connect all ranks with all, only because
+  // Connects each rank to O(log n) others: the exchange of a split must not connect all ranks with each other, although
   // that is fastest for a few bytes.
   kFewPeers,
 };
@@ -45,7 +45,7 @@ class Plans {
         static_cast<std::size_t>(root) < rows.size() ? rows[static_cast<std::size_t>(root)].get() : nullptr;
     return row == nullptr ? nullptr : (*row)[static_cast<std::size_t>(std::bit_width(bytes))];
   }
-  // A plan, or what links are missing, while it is being made.
+  // A plan, or missing links, while they are being made.
   struct Making {
     const algorithms::AlgorithmEntry* entry = nullptr;  // null: only links are
     Collective collective = Collective::kAllReduce;
@@ -53,39 +53,39 @@ class Plans {
     std::size_t bytes = 0;
     Demand demand = Demand::kNone;
     schedule::Schedule schedule;
-    std::vector<int> peers;              // to whom there is no link yet
-    std::unique_ptr<MakingLinks> links;  // null: there are all
+    std::vector<int> peers;              // peers without a link
+    std::unique_ptr<MakingLinks> links;  // null: all links exist
   };
-  // Selects, writes and where needed proves the schedule, and begins to connect to the peers that it names. Every rank
-  // of the communicator does this in the same operation. `history`, if any, is told how the operation will be run
-  // before anybody is waited for.
+  // Selects and writes the schedule, proves it if needed, and begins to connect to its peers. Every rank of the
+  // communicator does this in the same operation. Stores the plan in `history`, if given, before it waits for another
+  // rank.
   Result<std::unique_ptr<Making>> begin(Collective collective, int root, std::size_t bytes, CallHistory* history,
                                         Demand demand = Demand::kNone);
-  // Whether it may take long: it has to prove the schedule, or to wait for rank 0's decision.
+  // Whether it may take long: if it has to prove the schedule, or to wait for rank 0's decision.
   [[nodiscard]] bool takes_long(Collective collective, int root, std::size_t bytes,
                                 Demand demand = Demand::kNone) const;
   [[nodiscard]] Decisions& decisions() { return decisions_; }
-  // The links alone, of sends and receives. Null: there are all.
+  // Only the links, for sends and receives. Null: all exist.
   std::unique_ptr<Making> begin_links(std::vector<int> peers);
-  // Goes on, without waiting. After kMade it is to be found.
+  // Continues without waiting. After kMade, find() returns the plan.
   Result<MakingLinks::State> advance(Making& making);
-  // All of that, and waits.
+  // begin() and advance(), with waiting.
   Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes, CallHistory* history,
                                      Demand demand = Demand::kNone);
-  // Whether make() would refuse such calls, since the algorithm that is forced for them does not serve these ranks or
-  // does not keep the order.
+  // Whether make() would refuse such calls, because the forced algorithm does not support these ranks or does not keep
+  // the order.
   [[nodiscard]] Status check_forced(Collective collective, schedule::Order order) const;
   // Whether there is a link to the peer, or it is the rank itself.
   [[nodiscard]] bool is_connected(int peer) const { return peer == membership_.rank || links_.count(peer) != 0; }
-  // Of sends and receives, which only the ranks that take part plan.
+  // For sends and receives, which only the participating ranks plan.
   Result<std::unique_ptr<executor::Plan>> plan_transfers(schedule::Schedule schedule);
-  // Waits until the peers have all that was sent to them, but not beyond the deadline. What is not delivered then, or
-  // when the communicator fails, never will be.
+  // Waits until the peers have received everything that was sent to them, at most until the deadline. Data that is not
+  // delivered then, or when the communicator fails, is lost.
   void deliver(Deadline deadline);
-  // Which algorithm make() would select or has selected, "ring over shm". Connects nothing.
+  // The algorithm that make() would select or has selected, "ring over shm". Connects nothing.
   Result<std::string> describe(Collective collective, std::size_t bytes) const;
-  // Behind that, if it is not an error: why, and what each candidate is predicted to take, the fastest first, a line
-  // each.
+  // The lines after that, if it is not an error: the reason, and the predicted time of each candidate, the fastest
+  // first.
   [[nodiscard]] std::vector<std::string> describe_choice(Collective collective, std::size_t bytes) const;
 
  private:
@@ -96,12 +96,12 @@ class Plans {
   };
   Result<const algorithms::AlgorithmEntry*> select(Collective collective, std::size_t bytes,
                                                    schedule::Order order) const;
-  // The same, or what rank 0 has selected, which is the same.
+  // The same, or rank 0's selection, which has the same result.
   Result<const algorithms::AlgorithmEntry*> agree(Collective collective, std::size_t bytes, Demand demand,
                                                   Deadline deadline);
-  // What goes without a prediction, or was told; null: neither.
+  // The choice without a prediction, or rank 0's decision; null: neither.
   Result<const algorithms::AlgorithmEntry*> known(Collective collective, std::size_t bytes, Demand demand) const;
-  // Of what was told: whether it serves these ranks in this order.
+  // For rank 0's decision: whether it supports these ranks in this order.
   [[nodiscard]] bool serves(const algorithms::AlgorithmEntry* entry, schedule::Order order) const;
   [[nodiscard]] const algorithms::World& world() const { return model_->world(); }
   static std::size_t row_of(Collective collective, Demand demand) {
@@ -116,7 +116,7 @@ class Plans {
   // The same on every rank.
   [[nodiscard]] std::size_t slice_bytes(Collective collective) const;
   Result<schedule::Schedule> write_schedule(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline);
-  // Once for all ranks: on rank 0, unless it is late.
+  // Only on rank 0 for all ranks, unless it is late.
   Status check(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline);
   Status prove(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) const;
 
@@ -125,7 +125,7 @@ class Plans {
   const FailureState& failure_;
   executor::Waiter& waiter_;
   const std::int64_t timeout_ms_;
-  const selection::TunedJob* tuned_ = nullptr;  // of the membership's tuning; null: nothing was measured
+  const selection::TunedJob* tuned_ = nullptr;  // from the membership's tuning; null: no measurements
   const std::shared_ptr<const selection::JobModel> model_;
   Decisions decisions_;
   std::map<int, std::unique_ptr<transport::Link>> links_;  // by peer

@@ -1,4 +1,4 @@
-// The control tree of ranks that are threads of one process: in memory that they share.
+// The control tree of ranks that are threads of one process, in their shared memory.
 #include "join/in_process.h"
 
 #include <fmt/core.h>
@@ -33,7 +33,8 @@ struct InProcessControl {
     CallSummary calls;                      // and has called this
     bool left = false;
     Refusal refusal;  // the last
-    Status death;     // what the others are told if it ends so; made beforehand, as it may end for want of memory
+    Status death;     // the error for the others if it ends without leaving; made in advance, because the rank may end
+                      // for lack of memory
   };
   Mutex mutex;
   ConditionVariable changed;
@@ -45,8 +46,8 @@ struct InProcessControl {
   std::vector<int> departed TUTTI_GUARDED_BY(mutex);
   std::size_t parted TUTTI_GUARDED_BY(mutex) = 0;
   CallLedger ledger TUTTI_GUARDED_BY(mutex);
-  std::vector<std::string> decisions TUTTI_GUARDED_BY(mutex);  // all, for ranks that watch later
-  // Of new communicators, by their ids, until all of their ranks have come, or those that had are gone.
+  std::vector<std::string> decisions TUTTI_GUARDED_BY(mutex);  // all decisions, for ranks that watch later
+  // A new communicator, until all of its ranks have joined, or those that had joined have ended.
   struct Child {
     std::weak_ptr<InProcessControl> control;
     std::vector<int> members;      // in this numbering
@@ -111,8 +112,8 @@ Result<std::vector<std::string>> InProcessTree::all_gather(const std::string& mi
   me().bytes = mine;
   me().written = true;
   if (++control_->written == control_->ranks.size()) {
-    // The last one completes the round. Nobody can complete the next before all have read this one's
-    // result: they take part in it.
+    // The last rank completes the round. No rank can complete the next round before all have read this result, because
+    // all take part in it.
     control_->result.clear();
     for (InProcessControl::Rank& rank : control_->ranks) {
       control_->result.push_back(std::move(rank.bytes));
@@ -175,7 +176,7 @@ void InProcessTree::report_calls(std::vector<CallRecord> calls) {
   tell_mismatch(known.is_ok() ? contradicted() : known);
 }
 
-// By what a rank that has left had called.
+// Compares with the calls of ranks that have left.
 Status InProcessTree::contradicted() {
   if (!me().witness.calls) return {};
   for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
@@ -210,7 +211,7 @@ void InProcessTree::compare_calls() {
   }
 }
 
-// The first that comes makes what all of them share.
+// The first rank makes the shared state.
 Result<std::unique_ptr<ControlTree>> InProcessTree::split(std::uint64_t id, std::vector<int> members,
                                                           GivesUp gives_up) {
   const auto self = std::find(members.begin(), members.end(), rank_);
@@ -238,7 +239,7 @@ Result<std::unique_ptr<ControlTree>> InProcessTree::split(std::uint64_t id, std:
                                                                       std::move(control), std::move(gives_up)));
 }
 
-// A member that has left cannot make its part any more.
+// A member that has left can no longer make its part.
 void InProcessTree::end_hopeless(InProcessControl::Child& child) {
   const auto left = std::find_if(child.missing.begin(), child.missing.end(), [this](int rank) {
     control_->mutex.assert_held();
@@ -254,7 +255,7 @@ void InProcessTree::end_hopeless(InProcessControl::Child& child) {
   control->changed.notify_all();
 }
 
-// Without memory for the text they wait for this rank until the timeout.
+// If there is no memory for the text, they wait for this rank until the timeout.
 void InProcessTree::end_children() noexcept {
   (void)guarded([&] {
     control_->mutex.assert_held();
@@ -274,8 +275,9 @@ bool InProcessTree::finish(std::int64_t wait_ms) {
   return control_->parted == control_->ranks.size();
 }
 
-// Once: this rank calls nothing more, and that is compared with what the others have called. Needs no memory, but to
-// find out in which call they differ: a rank that leaves for want of it has called all that the others wait for.
+// Called once, when this rank makes no more calls: compares its calls with those of the others. Allocates memory only
+// to find the call in which they differ. (A rank that leaves for lack of memory has made all calls for which the others
+// wait.)
 void InProcessTree::part() {
   if (me().parted) return;
   if (me().witness.calls) me().calls = me().witness.calls();
@@ -295,14 +297,14 @@ void InProcessTree::part() {
   }
 }
 
-// Of two ranks, this one having parted.
+// Compares with `peer`; this rank has parted.
 Status InProcessTree::compared_with(int peer) {
   const InProcessControl::Rank& other = control_->ranks[static_cast<std::size_t>(peer)];
   if (other.parted) return difference(rank_, me().calls, peer, other.calls);
   return other.witness.calls ? contradiction(rank_, me().calls, peer, other.witness.calls()) : Status();
 }
 
-// Ranks of one process cannot be silent: what they are at is there to see.
+// Ranks of one process cannot be silent: their positions are in shared memory.
 void InProcessTree::ask(Question question) {
   const MutexLock lock(control_->mutex);
   Answer answer{std::move(question), {}};

@@ -8,7 +8,7 @@
 
 namespace tutti::internal {
 
-// The ranks of one process that are threads of it, without any socket: one Job per rank.
+// The jobs of ranks that are threads of one process, without sockets: one Job for each rank.
 Result<std::vector<Job>> make_in_process_jobs(int ranks);
 
 }  // namespace tutti::internal

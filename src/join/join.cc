@@ -19,10 +19,12 @@
 namespace tutti::internal {
 namespace {
 
-constexpr std::size_t kOwnDescriptors = 24;  // the tree, listeners, what sleeps
-// A job's root that has failed tells late ranks why; the next job may want its port. That of a unique id stays longer.
+constexpr std::size_t kOwnDescriptors = 24;  // the tree, listeners, sleeping threads
+// A failed root service reports its error to late ranks for this time; the next job may need its port. The service of a
+// unique id stays longer.
 constexpr std::int64_t kAfterFailureMs = 10'000;
-// A rank that fails while its process runs the root service, which others may not have reached yet, stays so long.
+// If a rank fails and its process runs the root service, it stays for this time, because other ranks may not have
+// reached the service yet.
 constexpr std::int64_t kLingerMs = 800;
 
 Status check_rank(int rank, int ranks) {
@@ -44,7 +46,7 @@ Result<std::vector<net::Address>> addresses_with_port_of(int listener, const Set
   return addresses;
 }
 
-// What the root is told: who we are, or why we cannot take part.
+// This rank's registration: its description, or the reason why it cannot take part.
 Registration registration_of(const Member& member, const std::vector<net::Address>& listening, const Status& trouble) {
   Registration registration;
   registration.rank = member.rank;
@@ -59,7 +61,7 @@ Registration registration_of(const Member& member, const std::vector<net::Addres
   return registration;
 }
 
-// Waits for our place in the tree.
+// Waits for this rank's position in the tree.
 Result<Placement> await_placement(int root, const Member& member) {
   Result<std::string> answer = net::recv_frame(root, kMaxPlacementBytes, member.deadline);
   if (!answer.is_ok() && answer.status().code() == Code::kRemoteError) {
@@ -74,9 +76,9 @@ Result<Placement> await_placement(int root, const Member& member) {
   return placement;
 }
 
-// Where the children connect, ranks that have lost their parents, and those that ask whether this one is there.
-// `root`: the connection to the root service. The address by which this host reaches it comes first: by that one the
-// others most probably reach this host.
+// The listener for children, for ranks that have lost their parents, and for ranks that check whether this one is
+// alive. `root`: the connection to the root service. The local address of that connection comes first, because the
+// others can most probably reach it.
 Status open_listener(const Member& member, int root, UniqueFd* listener, std::vector<net::Address>* listening) {
   Result<UniqueFd> opened = net::listen_tcp(member.settings.port_low, member.settings.port_high);
   if (!opened.is_ok()) return opened.status();
@@ -95,7 +97,7 @@ Result<UniqueFd> connect_to_root(const RootPlace& root, const Secret& secret, Ro
   return connection;
 }
 
-// Everything after it is known where to look for the root.
+// Joins, once the root's address is known.
 Result<Job> join_through(const RootPlace& root, const Secret& secret, RootKind kind, const Member& member) {
   Job job;
   job.descriptors = reserve_descriptors(member.ranks, member.settings);
@@ -141,7 +143,7 @@ void decline_through(const RootPlace& root, const Secret& secret, RootKind kind,
   await_root_service(secret, kLingerMs);
 }
 
-// With TUTTI_SECRET only those who know it can join; without, whoever knows the job's name.
+// With TUTTI_SECRET, only processes that know it can join; without it, any process that knows the job's name.
 Result<Secret> derive_secret(const std::string& job) {
   const std::string key = "tutti job secret, version 1:" + environment_variable("TUTTI_SECRET").value_or("");
   return net::hmac_sha256(key.data(), key.size(), job);
@@ -154,7 +156,7 @@ RootKind kind_of(const KnownRoot& root, int rank) {
 
 constexpr RootKind kKindOfId{true, true};
 
-// Rank 0 opens the root on the first port that it gets. Returns addresses at which it reaches itself.
+// Rank 0 opens the root service on the first free port. Returns addresses at which it can reach itself.
 Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const Secret& secret, Deadline deadline,
                                                   std::int64_t notice_ms) {
   Status why = Status::invalid_argument("no port is given for the job's root service");
@@ -176,7 +178,7 @@ Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const S
   return why.with_context("rank 0 cannot open the job's root service (is another process also rank 0?)");
 }
 
-// Where the member finds the root, which rank 0 opens.
+// The address of the root service; rank 0 opens the service.
 Result<RootPlace> place_of(const KnownRoot& root, const Secret& secret, const Member& member) {
   RootPlace place;
   if (member.rank > 0) {

@@ -23,7 +23,7 @@ namespace {
 constexpr std::string_view kSocketPrefix = "tutti-";
 constexpr std::size_t kSocketDigits = 24;
 
-// The kernel's boot id as 16 bytes; zeros (which match nobody, see same_machine) if it has none.
+// The kernel's boot id as 16 bytes; zeros (which match no machine, see same_machine) if it has none.
 std::array<std::uint8_t, 16> read_boot_id() {
   std::array<std::uint8_t, 16> id{};
   const UniqueFd fd(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
@@ -51,13 +51,13 @@ bool names_socket(const std::string& path) {
 
 // Made when the library is loaded, and never destroyed.
 ForkMutex& token_mutex = *new ForkMutex;
-// Of this process and those that it was forked from. Tests simulate many processes in one.
+// The tokens of this process and of its forked ancestors. Tests simulate many processes in one.
 std::map<pid_t, std::array<std::uint8_t, 16>>& tokens TUTTI_GUARDED_BY(token_mutex) =
     *new std::map<pid_t, std::array<std::uint8_t, 16>>;
 
 }  // namespace
 
-// Drawn once per process. A forked child draws anew: it is another address space.
+// Generated once for each process. A forked child generates a new one, because it has another address space.
 Result<std::array<std::uint8_t, 16>> process_token() {
   std::array<std::uint8_t, 16> drawn{};
   const MutexLock lock(token_mutex);

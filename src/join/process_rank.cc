@@ -20,7 +20,7 @@ RanksHere& registry() {
   static constinit FirstUse<RanksHere, Surplus::kKept> made;
   return made.get();
 }
-// A child that is forked while another thread makes it could not.
+// Made at load time: a child that is forked while another thread makes it could not use it.
 [[maybe_unused]] const RanksHere& made_at_load = registry();
 
 }  // namespace

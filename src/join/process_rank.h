@@ -19,12 +19,12 @@ class ProcessRank {
   ProcessRank& operator=(const ProcessRank&) = delete;
   ~ProcessRank() { leave(); }
 
-  // The rank belongs to the job with this secret, and to no thread yet. Once, before all else.
+  // The rank belongs to the job with this secret, and to no thread yet. Called once, before all other functions.
   void enter(const Secret& job);
-  // The calling thread is the one that the rank's operations come from.
+  // The calling thread runs the rank's operations.
   void touch() { thread_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
-  // Whether the job's other ranks in this process can finalize while the calling thread waits for them: as far as is
-  // known it serves this rank alone.
+  // Whether the job's other ranks in this process can finalize while the calling thread waits for them: true if, as far
+  // as known, the thread serves only this rank.
   [[nodiscard]] bool others_may_come() const;
   // The rank is finalized.
   void leave();

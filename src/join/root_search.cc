@@ -17,10 +17,10 @@ namespace tutti::internal {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
-constexpr std::int64_t kRefusedMs = 1'000;  // a root that had been there and refuses this long is gone
-constexpr std::int64_t kForeignMs = 5'000;  // one that has another secret for so long is another's
-// Between two look-ups of a name, which burden the job's name server, and stop this rank. At first short, since a name
-// that was just registered is known soon; each wait is longer than the last, up to the longest.
+constexpr std::int64_t kRefusedMs = 1'000;  // a root that existed and refuses for this time has ended
+constexpr std::int64_t kForeignMs = 5'000;  // a root that has another secret for this time belongs to another job
+// The time between two look-ups of a name, which load the job's name server and block this rank. Short at first,
+// because a newly registered name appears soon; each wait is longer than the last, up to a maximum.
 constexpr std::int64_t kFirstLookUpMs = 200;
 constexpr std::int64_t kLongestLookUpMs = 5'000;
 
@@ -56,8 +56,8 @@ void RootSearch::dial(std::vector<net::Address> addresses) {
   addresses_ = std::move(addresses);
 }
 
-// A look-up may take as long as the system's resolver does, so none is made while a root answers, and at least twice
-// that time is left to dialling.
+// A look-up may take as long as the system's resolver does. So none is made while a root answers, and dialling gets at
+// least twice the time of the look-up.
 void RootSearch::look_up() {
   const std::int64_t begin_ns = now_ns();
   if (!looks_up() || begin_ns < look_up_ns_) return;
@@ -70,7 +70,7 @@ void RootSearch::look_up() {
   for (const std::uint16_t port : place_.ports) {
     for (const net::Address& address : *found) all.push_back(address.with_port(port));
   }
-  // Name servers answer in another order each time, for which no dial starts again.
+  // Name servers change the order of their answers; that does not restart a dial.
   if (!std::is_permutation(all.begin(), all.end(), addresses_.begin(), addresses_.end())) dial(std::move(all));
 }
 
@@ -83,14 +83,14 @@ std::string RootSearch::trouble() const {
   return text;
 }
 
-// Why this rank need not look any longer, before its time is over.
+// The reason to give up before the deadline; ok: continue.
 Status RootSearch::hopeless() const {
   if (!dial_) {
     return unresolved_.is_exhaustion() ? unresolved_.with_context("the address of the job's root service") : Status();
   }
   if (Status own = kind_.came_first ? root_service_failure(secret_) : Status(); !own.is_ok()) {
     constexpr const char* kWhere = "the job's root service, which runs in this process";
-    // Its thread may have had no memory to name the limits.
+    // The service's thread may have had no memory for the text of the limits.
     const std::string limits = own.is_exhaustion() ? limits_of_addresses() : "";
     if (limits.empty() || own.message().find(limits) != std::string::npos) return own.with_context(kWhere);
     return {own.code(), fmt::format("{}: {} ({})", kWhere, own.message(), limits)};

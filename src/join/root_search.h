@@ -20,8 +20,8 @@ namespace tutti::internal {
 inline constexpr const char* kRootService =
     "the root service (in the process of rank 0, or of the caller of tuttiGetUniqueId)";
 
-// Where the root may be: at addresses, or at any of several ports of a host. The host's name is looked up until the
-// root is found: names of hosts that have just started appear late, and change.
+// The possible positions of the root: addresses, or several ports of a host. The host's name is looked up until the
+// root is found, because names of new hosts appear late and change.
 struct RootPlace {
   std::vector<net::Address> addresses;
   std::string host;
@@ -29,10 +29,10 @@ struct RootPlace {
   std::function<Result<std::vector<net::Address>>(const std::string&, std::uint16_t)> resolve = net::resolve;
 };
 
-// What the root's silence means.
+// How to interpret a root that does not answer.
 struct RootKind {
-  bool came_first;  // it was there before the ranks: refusal for some time is final
-  bool alone;       // no other job's root may be at these addresses: neither does another secret pass
+  bool came_first;  // the root existed before the ranks: refusal for some time is final
+  bool alone;       // no other job's root can be at these addresses: another secret is also final
 };
 
 // An authenticated connection to the root, before the member's deadline.

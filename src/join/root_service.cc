@@ -28,13 +28,13 @@ namespace tutti::internal {
 namespace {
 
 constexpr std::size_t kMaxRegistrationBytes = 64 << 10;
-constexpr std::int64_t kAnswerMs = 5'000;  // beyond the last rank's patience, so that no rank takes the end for a death
+constexpr std::int64_t kAnswerMs = 5'000;  // longer than the last rank waits, so that no rank takes the end for a death
 // Only the init timeout judges a machine that is silent while the ranks join.
 constexpr std::int64_t kAskMs = 60'000;
 constexpr std::size_t kSpareDescriptors = 64;
 constexpr std::size_t kNonceBytes = 16;
 
-// What is wrong with a rank whose library is another one than that of this process.
+// The error for a rank whose library differs from that of this process.
 std::string other_version(const Registration& rank) {
   return fmt::format(
       "{} has loaded {}, but the process of the job's root service (rank 0, or the caller of tuttiGetUniqueId; host "
@@ -53,7 +53,7 @@ class RootService {
         notice_ms_(notice_ms) {
     acceptor_.add_listener(std::move(listener), false);
   }
-  // Until all are served, or stop_fd is readable.
+  // Runs until all ranks are served, or stop_fd is readable.
   Status run(int stop_fd);
 
  private:
@@ -68,7 +68,7 @@ class RootService {
     net::FrameWriter writer;
     bool unsent = false;  // something is in the writer: nothing is read meanwhile
     bool registered = false;
-    bool done = false;  // it has said its last word
+    bool done = false;  // its report has arrived
     bool told_failure = false;
     std::list<Client>::iterator self;
   };
@@ -97,7 +97,7 @@ class RootService {
   Deadline deadline_;
   const std::int64_t after_failure_ms_;
   const std::int64_t notice_ms_;
-  std::int64_t begin_ns_ = 0;  // the first rank has come
+  std::int64_t begin_ns_ = 0;  // when the first rank arrived
   Deadline next_notice_ = Deadline::after_ms(0);
   Deadline last_patience_ = Deadline::after_ms(0);
   std::list<Client> clients_;
@@ -106,7 +106,7 @@ class RootService {
   int unsent_ = 0;         // and that are to be sent something
   std::map<int, Registration> registrations_;
   Status failure_;
-  DescriptorReservation descriptors_;  // the ranks' connections stay open until all have come
+  DescriptorReservation descriptors_;  // the ranks' connections stay open until all have arrived
   int ranks_ = 0;                      // as the first one said
   bool placed_ = false;
 };
@@ -196,7 +196,7 @@ std::vector<int> RootService::missing() const {
 }
 
 void RootService::tell_a_person() {
-  constexpr std::int64_t kAgainMs = 60'000;  // often enough for a person who looks, and no flood in a log
+  constexpr std::int64_t kAgainMs = 60'000;  // frequent enough for a reader, without flooding the log
   next_notice_ = Deadline::after_ms(kAgainMs);
   const std::vector<int> ranks = missing();
   if (ranks.empty()) return;
@@ -206,7 +206,8 @@ void RootService::tell_a_person() {
                         placed_ ? " to connect to the other ranks" : " to join"));
 }
 
-// Success: everybody's part of the tree stands. Failure: everybody has heard, or the time for latecomers is over.
+// Success: all parts of the tree are connected. Failure: all ranks have been notified, or the time for late ranks is
+// over.
 bool RootService::finished() const {
   if (deadline_.passed()) return placed_ || !failure_.is_ok() || ranks_ == 0;
   if (!failure_.is_ok()) {
@@ -249,7 +250,7 @@ bool RootService::serve(Client* client) {
   return true;
 }
 
-// The last word of a rank: after it the end of the connection means nothing.
+// The last message of a rank: after it, the end of the connection is expected.
 void RootService::hear(Client* client, const std::string& report) {
   Result<Report> heard = Report::parse(report);
   if (!heard.is_ok()) return;
@@ -259,7 +260,7 @@ void RootService::hear(Client* client, const std::string& report) {
   fail(Status(heard->status.code(), fmt::format("rank {}: {}", client->rank, heard->status.message())));
 }
 
-// Whoever has got as far as to prove that it is of this job is missed, also if it has said nothing yet.
+// The end of an authenticated connection is an error, even if the rank has not registered yet.
 void RootService::lost(const Client& client) {
   if (client.done || !failure_.is_ok()) return;
   if (!client.registered) {
@@ -294,7 +295,7 @@ void RootService::enroll(Client* client, Registration registration) {
   }
   const std::string who = registration.who();
   const int ranks = registration.ranks;
-  // The answer must leave before the first of those who wait gives up.
+  // The answer must be sent before the first waiting rank gives up.
   const std::int64_t patience_ms = registration.patience_ms - std::min<std::int64_t>(500, registration.patience_ms / 8);
   const Deadline gives_up = Deadline::after_ms(patience_ms);
   if (gives_up.at_ns() < deadline_.at_ns()) deadline_ = gives_up;
@@ -327,7 +328,7 @@ void RootService::fail(Status why) {
   deadline_ = Deadline::after_ms(after_failure_ms_);
   Placement refusal;
   refusal.status = failure_;
-  // Rank 0 last: this service usually lives in its process, which may end when it hears.
+  // Rank 0 last: this service usually runs in its process, which may end when it is notified.
   for (const bool rank0 : {false, true}) {
     for (Client& client : clients_) {
       if ((client.rank == 0) != rank0 || !client.registered) continue;
@@ -336,8 +337,8 @@ void RootService::fail(Status why) {
   }
 }
 
-// A rank of this host may have reached the root by an address that nobody else can reach. Others reach such a rank by
-// the address by which they have reached the root.
+// A rank of this host may have reached the root by an address that no other host can reach. Other ranks reach such a
+// rank by the address by which they have reached the root.
 void RootService::order_addresses() {
   std::vector<net::Address> outside;
   std::vector<int> here;

@@ -1,8 +1,8 @@
-// The root service: the one place that every rank of a job can find. Ranks register; when all have, each is told its
-// parent and children in the tree. A rank keeps the connection until its part of the tree stands, and says so: until
-// then a connection that breaks is a death, of which the service tells all ranks that are still there.
+// The root service, whose address every rank of a job knows. Ranks register there; when all have, the service sends
+// each its parent and children in the tree. A rank keeps the connection until its part of the tree is connected, and
+// reports that. Until then a broken connection means a death, and the service notifies all remaining ranks.
 //
-// Threads: any; the service runs in a thread of its own.
+// Threads: any; the service runs in its own thread.
 #pragma once
 
 #include <array>
@@ -20,11 +20,11 @@
 
 namespace tutti::internal {
 
-// How many descriptors a root service may need until all ranks have joined.
+// The maximum of descriptors of a root service until all ranks have joined.
 std::size_t descriptors_of_root(int ranks);
 
-// What a rank tells the root. The first part is the same in all versions of tutti, which so can tell each other that
-// they differ; of another protocol there is nothing but that.
+// A rank's registration. The first part is the same in all versions of tutti, so that they can report different
+// versions. With another protocol, only this part is read.
 struct Registration {
   std::uint32_t protocol = kProtocol;
   std::string version = library_version();
@@ -45,18 +45,18 @@ struct Registration {
   static Result<Registration> parse(const std::string& bytes);
 };
 
-// Where a rank runs, for messages.
+// The host and process of a rank, for messages.
 struct RankPlace {
   std::string host;
   std::int32_t pid = 0;
 };
 
-// What the root answers. With a failure only `status` counts; one may also follow a placement.
+// The root's answer. With a failure, only `status` is valid; a failure may also follow a placement.
 struct Placement {
-  Status status;           // a failure is written alike by all versions of tutti
-  std::string root_who;    // the rank in whose process the service runs; empty if that is no rank's
+  Status status;           // all versions of tutti use the same format for a failure
+  std::string root_who;    // the rank whose process runs the service; empty if it is not a rank's process
   std::string nonce;       // of this job: see session_secret()
-  std::string transports;  // rank 0's TUTTI_TRANSPORTS, which hold for all: a rank must know them before it listens
+  std::string transports;  // rank 0's TUTTI_TRANSPORTS, which apply to all: a rank needs them before it listens
   std::vector<std::string> addresses;  // the rank's own, best first
   std::vector<std::string> parent_addresses;
   RankPlace parent;                 // none for rank 0
@@ -65,31 +65,31 @@ struct Placement {
   static Result<Placement> parse(const std::string& bytes);
 };
 
-// What a rank says last, after its placement: ok, its part of the tree stands; or why it has failed.
+// The last message of a rank, after its placement: ok if its part of the tree is connected, or its error.
 struct Report {
   Status status;
   [[nodiscard]] std::string serialize() const;
   static Result<Report> parse(const std::string& bytes);
 };
 
-// Under which the ranks of this job meet each other. Jobs that reach their roots by the same secret, one after the
-// other or side by side, differ in it: a rank of one that is left over is a stranger to the other.
+// The secret of the connections between ranks. It differs between jobs whose roots have the same secret, so that a
+// remaining rank of one job cannot authenticate to another.
 Result<Secret> session_secret(const Secret& root_secret, const std::string& nonce);
 
-// Serves a job on `listener` from a thread of its own, which ends when the parts of all ranks stand, at
-// the deadline, or `after_failure_ms` after the job has failed, so that ranks that come late hear why; earlier if all
-// have heard. Logs which ranks are waited for `notice_ms` after the first has come, then every minute; 0: never.
+// Serves a job on `listener` in its own thread. The thread ends when the parts of all ranks are connected, at the
+// deadline, or `after_failure_ms` after a failure of the job, so that late ranks get the error; earlier if all ranks
+// have been notified. Logs the missing ranks `notice_ms` after the first rank has arrived, then every minute; 0: never.
 Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
                           std::int64_t notice_ms);
 
-// Whether this process runs the service of that secret.
+// Whether this process runs the service with this secret.
 bool runs_root_service(const Secret& secret);
 
-// If this process runs it, or has: why it serves nobody any more. Ok if it serves, or has done its part.
+// If this process runs it, or has run it: the reason why it has failed. Ok if it serves, or has completed.
 Status root_service_failure(const Secret& secret);
 
-// If this process runs the service of that secret: waits until it has ended, at most so long. For a rank that cannot
-// join: its process may end when it hears why, and others are still to hear that from the service.
+// If this process runs the service with this secret: waits until it has ended, at most `longest_ms`. For a rank that
+// cannot join: its process may end at once, and the service must notify the others before.
 void await_root_service(const Secret& secret, std::int64_t longest_ms);
 
 }  // namespace tutti::internal

@@ -1,4 +1,4 @@
-// What ranks and the root service say to each other, as bytes.
+// The messages between ranks and the root service, as bytes.
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace {
 
 using net::kMaxAddresses;
 
-constexpr std::int64_t kMostPatienceMs = std::int64_t{1} << 40;  // no setting of a time is longer
+constexpr std::int64_t kMostPatienceMs = std::int64_t{1} << 40;  // longer than any time setting
 
 void pack_addresses(const std::vector<std::string>& addresses, net::Packer* packer) {
   packer->number(static_cast<std::uint8_t>(addresses.size()));

@@ -19,18 +19,18 @@
 namespace tutti::internal {
 namespace {
 
-constexpr std::int64_t kLastWordMs = 1000;  // it is there already: microseconds
-// A parent that can run at all answers in milliseconds.
+constexpr std::int64_t kLastWordMs = 1000;  // it has already arrived: microseconds
+// A parent that can run answers in milliseconds.
 constexpr std::int64_t kParentsWordMs = 5000;
 constexpr const char* kTimedOut = "timed out while connecting the control tree: ";  // and on whom this rank waits
-// What a neighbour may say before this rank's part of the tree stands: of every rank some announcements of a few
-// hundred bytes, and the longest texts.
+// The limit of a neighbour's bytes before this rank's part of the tree is connected: for every rank some announcements
+// of a few hundred bytes, and the longest texts.
 constexpr std::size_t kEarlyBytes = std::size_t{64} << 20;
 constexpr std::size_t kEarlyBytesPerRank = std::size_t{16} << 10;
-constexpr int kFramesPerRound = 256;  // of one neighbour, before the others are looked at
+constexpr int kFramesPerRound = 256;  // from one neighbour, before the others are polled
 
-// The connection to the root service between the placement and the moment at which this rank's part of the tree
-// stands. Over it the root hears of this rank's end, and this rank of the others'.
+// The connection to the root service from the placement until this rank's part of the tree is connected. It shows the
+// root the end of this rank, and carries failures of the others to this rank.
 class RootLine {
  public:
   RootLine(UniqueFd socket, std::string root_who) : socket_(std::move(socket)), root_who_(std::move(root_who)) {}
@@ -39,9 +39,10 @@ class RootLine {
     polled_ = socket_.valid();
     if (polled_) entry_ = set->add(socket_.get(), POLLIN);
   }
-  // Why the job has failed, if the root says so.
+  // The error of the job, if the root has sent one.
   Status process(const net::PollSet& set);
-  // The last word: how this rank's part of the tree has ended. Does not wait: it fits into any socket's buffer.
+  // The last message: the result of connecting this rank's part of the tree. Does not wait: it fits into any socket's
+  // buffer.
   void report(const Status& status);
 
  private:
@@ -62,7 +63,7 @@ Status RootLine::process(const net::PollSet& set) {
   }
   if (*progress == net::FrameReader::Progress::kBlocked) return {};
   socket_.reset();
-  // A maker of the id that is no rank has done its part.
+  // If the maker of the id is not a rank, its process may end now.
   if (root_who_.empty()) return {};
   return Status::remote(
       root_who_ + ", whose process runs the job's root service, left or died while the ranks were being connected");
@@ -72,17 +73,18 @@ void RootLine::report(const Status& status) {
   if (!socket_.valid()) return;
   net::FrameWriter writer;
   writer.queue(Report{as_told_to_peers(status)}.serialize());
-  // A root that is gone needs no report.
+  // A root that has ended needs no report.
   static_cast<void>(writer.flush(socket_.get()).is_ok());
   socket_.reset();
 }
 
-// The connections to the parent and the children, all at once. A parent welcomes its child by an empty frame: before
-// that, the end of the connection says nothing, since the parent may not have looked at it. While it builds, deaths are
-// heard of from the root, and from neighbours whose connections end: what they said before that is kept for the tree.
+// Makes the connections to the parent and the children, all at the same time. A parent confirms its child with an empty
+// frame. Before that, the end of the connection means nothing, because the parent may not have processed it. During the
+// building, the root and the ends of neighbours' connections show deaths; earlier messages of these neighbours are kept
+// for the tree.
 class TreeBuilder {
  public:
-  // `listening`: where the children dial, for messages.
+  // `listening`: the addresses for the children, for messages.
   TreeBuilder(const Member& member, const Secret& secret, const Placement& placement,
               const std::vector<std::string>& listening)
       : member_(member),
@@ -94,15 +96,15 @@ class TreeBuilder {
         secret_(secret) {}
 
   Status build(UniqueFd listener, RootLine* root);
-  // Whether build() has failed because of a neighbour that is gone, which is among neighbours().
+  // Whether build() has failed because a neighbour has ended; that neighbour is in neighbours().
   [[nodiscard]] bool neighbour_gone() const { return neighbour_gone_; }
-  // After a failure, before neighbours(): a parent that may count on this rank already gets the time that it needs to
-  // say so. Else it would take the end of the connection for this rank's death.
+  // After a failure, before neighbours(): waits for the confirmation of a parent that may already rely on this rank.
+  // Otherwise the parent would take the end of the connection for this rank's death.
   void await_parent();
-  // Those that are connected; after a failure also a parent that has not welcomed this rank, but may know it.
+  // The connected neighbours; after a failure also a parent that has not confirmed this rank, but may know it.
   std::vector<TreeNeighbour> neighbours();
-  // Why the parent cannot be reached; empty if it can. For messages of ranks that have waited in vain: which of them is
-  // the first to give up is chance, and this one may know most.
+  // Why the parent cannot be reached; empty if it can. For the messages of ranks that time out: any of them may be the
+  // first to give up, and this one may have the best information.
   [[nodiscard]] std::string trouble() const;
   // After all else.
   net::Acceptor acceptor() { return std::move(acceptor_); }
@@ -130,7 +132,7 @@ class TreeBuilder {
   net::Acceptor acceptor_;
   Secret secret_;
   std::unique_ptr<net::Dial> dial_;  // to the parent, until that is connected
-  UniqueFd parent_;                  // connected, but not yet welcome
+  UniqueFd parent_;                  // connected, but not yet confirmed
   net::FrameReader welcome_{0};
   std::size_t parent_entry_ = 0;
   bool parent_polled_ = false;
@@ -196,8 +198,8 @@ std::size_t TreeBuilder::most_early_bytes() const {
   return kEarlyBytes + kEarlyBytesPerRank * static_cast<std::size_t>(member_.ranks);
 }
 
-// What a neighbour says already is the tree's to hear, but is read at once: one that says much must not have to wait
-// for this rank, nor it for room in the connection. False: it is gone.
+// A neighbour's messages are for the tree, but are read at once, so that neither a neighbour with many messages nor
+// this rank has to wait for room in the connection. False: the neighbour has ended.
 bool TreeBuilder::read_from(TreeNeighbour* neighbour) const {
   for (int frames = 0; frames < kFramesPerRound && neighbour->heard_bytes <= most_early_bytes(); ++frames) {
     Result<net::FrameReader::Progress> progress = neighbour->reader.read(neighbour->socket.get());
@@ -249,7 +251,7 @@ Status TreeBuilder::meet_parent(const net::PollSet& set) {
     keep_parent();
     return {};
   }
-  // If the parent is no more, the root will say so.
+  // If the parent has ended, the root will report it.
   parent_.reset();
   welcome_ = net::FrameReader(0);
   return dial_parent();
@@ -291,7 +293,7 @@ std::vector<int> TreeBuilder::missing_children() const {
 
 Status TreeBuilder::place(net::Authenticated connection) {
   const auto at = std::find(children_.begin(), children_.end(), connection.peer.rank);
-  // Dropped: of this job, but not ours, or a rank that only asks whether this one is there.
+  // Dropped: a rank of this job that is not a child, or that only checks whether this one is alive.
   if (at == children_.end() || connection.peer.count != claim_.count) return {};
   const auto missing = missing_children();
   if (std::find(missing.begin(), missing.end(), *at) == missing.end()) {
@@ -299,7 +301,7 @@ Status TreeBuilder::place(net::Authenticated connection) {
   }
   net::FrameWriter welcome;
   welcome.queue("");
-  // An end that has come meanwhile is seen when the neighbours are polled.
+  // If the connection has ended, polling the neighbours will show it.
   static_cast<void>(welcome.flush(connection.socket.get()).is_ok());
   const auto index = static_cast<std::size_t>(at - children_.begin());
   const RankPlace& place = placement_.children[index];
@@ -307,7 +309,7 @@ Status TreeBuilder::place(net::Authenticated connection) {
   return {};
 }
 
-// Of descriptors or memory, for as long as somebody is still to be connected.
+// A shortage of descriptors or memory, as long as some neighbour is not connected.
 Status TreeBuilder::shortage() const {
   Status why = dial_ ? dial_->shortage() : Status();
   if (why.is_ok() && !missing_children().empty()) why = acceptor_.shortage();
@@ -320,7 +322,7 @@ std::string TreeBuilder::trouble() const {
   return fmt::format("rank {} cannot connect to {}: {}", member_.rank, parent, dial_->trouble());
 }
 
-// Who, and by which addresses.
+// The awaited neighbours, with addresses.
 std::string TreeBuilder::waited_for() const {
   std::string text;
   if (dial_ || parent_.valid()) {
@@ -338,7 +340,7 @@ std::string TreeBuilder::waited_for() const {
                     list_ranks(missing), addresses);
 }
 
-// When a neighbour is gone: what the neighbours have said last, the end of one being the last of all.
+// After a neighbour has ended: processes the last messages of the neighbours, and the end last.
 Status hear_last(ControlTree* tree, const Status& otherwise) {
   const Status heard = tree->all_gather("", Deadline::after_ms(kLastWordMs)).status();
   return heard.is_ok() || heard.code() == Code::kTimeout ? otherwise : heard;

@@ -22,10 +22,9 @@ struct Member {
   Deadline deadline;
 };
 
-// Makes job->tree (nothing for a single rank), or tells those that it has met, and the root, why it has not.
-// `listener`: where the children connect, and later ranks that have lost their parents; `registration` says at which
-// addresses. `root`: the connection over which the placement has come; it is kept until
-// this rank's part stands.
+// Makes job->tree (null for a single rank). On failure, it sends the reason to connected neighbours and to the root.
+// `listener`: for children, and later for ranks that have lost their parents; `registration` has its addresses. `root`:
+// the connection that carried the placement; it is kept until this rank's part is connected.
 Status connect_tree(const Member& member, const Secret& secret, const Registration& registration,
                     const Placement& placement, UniqueFd listener, UniqueFd root, Job* job);
 

@@ -1,4 +1,4 @@
-// What a unique id holds: how to reach the root service, and the job's secret.
+// The contents of a unique id: the addresses of the root service, and the job's secret.
 //
 // Threads: any; nothing here has state.
 #pragma once
@@ -24,7 +24,7 @@ struct RootContact {
   std::vector<net::Address> addresses;  // IPv4 or IPv6, the same port in all; best first
 };
 
-// How many of these addresses a unique id has room for, from the first on: 21 of IPv4, or 5 of IPv6.
+// The number of these addresses, from the first on, that fit into a unique id: 21 for IPv4, 5 for IPv6.
 [[nodiscard]] std::size_t fitting_addresses(const std::vector<net::Address>& addresses);
 
 // Layout: "TUid", version (2), number of addresses, port (2 bytes, little endian), secret (32), then runs of addresses

@@ -1,4 +1,4 @@
-// Tells, now and then, that a rank waits for the others to join.
+// Logs at intervals that a rank waits for the others to join.
 //
 // Threads: the one that waits.
 #pragma once
@@ -19,7 +19,7 @@ class WaitNotices {
  public:
   explicit WaitNotices(const Settings& settings) : next_ms_(std::max<std::int64_t>(0, settings.wait_notice_ms)) {}
 
-  // In the loop that waits. `text(waited)` is logged, with `waited` such as "10 s".
+  // Called in the waiting loop. Logs `text(waited)`, with `waited` such as "10 s".
   template <class Text>
   void look(Text text) {
     const std::int64_t waited_ms = (now_ns() - begin_ns_) / 1'000'000;

@@ -1,8 +1,8 @@
-// The last changes of watched memory: written by one thread, read by any, without a lock.
+// The last changes of watched memory: one thread writes them, any thread reads them, without a lock.
 //
-// Without a lock because of which thread waits for which. A thread inside munmap(2) waits until the writer has taken
-// its report. So the writer must wait for nobody; and since a reader may be such a thread's signal handler, or be
-// stopped at any place, that means nobody at all. The writer neither allocates nor frees: that might unmap.
+// The reason is which thread waits for which. A thread inside munmap(2) waits until the writer has taken its report. A
+// reader may be a signal handler of such a thread, or be stopped anywhere. So the writer must not wait for any thread.
+// It does not allocate or free memory either, because that might unmap.
 #pragma once
 
 #include <array>
@@ -19,14 +19,14 @@ class ChangeLog {
   static constexpr std::uint64_t kRanges = 256;
   using Copy = std::array<MemoryMonitor::Range, kRanges>;
 
-  // The writer, around taking reports from the kernel and adding them: in between, a call that changes memory may
-  // have returned although its change is not yet here.
+  // The writer calls these around taking reports from the kernel and adding them. In between, a call that changes
+  // memory may have returned although its change is not in the log yet.
   void begin_taking() { takings_.fetch_add(1, std::memory_order_seq_cst); }
   void end_taking() { takings_.fetch_add(1, std::memory_order_seq_cst); }
   void add(MemoryMonitor::Range range) {
     const std::uint64_t at = count_.load(std::memory_order_relaxed);
     Slot& slot = slots_[at % kRanges];
-    // Released, so that a reader of what replaces an older range also sees a count of at least `at`.
+    // Released, so that a reader that sees this range instead of an older one also sees a count of at least `at`.
     slot.begin.store(range.begin, std::memory_order_release);
     slot.end.store(range.end, std::memory_order_release);
     count_.store(at + 1, std::memory_order_release);
@@ -37,8 +37,8 @@ class ChangeLog {
   // Odd while reports are being taken.
   [[nodiscard]] std::uint64_t takings() const { return takings_.load(std::memory_order_seq_cst); }
 
-  // Copies the changes number *seen and up, and moves *seen behind them. False if some are forgotten; nothing is then
-  // copied. Any thread.
+  // Copies the changes from number *seen on, and moves *seen after them. False if some have been overwritten; then
+  // nothing is copied. Any thread.
   bool copy_since(std::uint64_t* seen, Copy* copy, std::size_t* copied) const {
     const std::uint64_t first = *seen;
     const std::uint64_t end = count();
@@ -50,7 +50,7 @@ class ChangeLog {
       (*copy)[static_cast<std::size_t>(i - first)] = {slot.begin.load(std::memory_order_acquire),
                                                       slot.end.load(std::memory_order_acquire)};
     }
-    // The writer may be at the slot of number count(), which is that of number count() - kRanges.
+    // The writer may be writing the slot of number count(), which is also that of number count() - kRanges.
     if (count() - first >= kRanges) return false;
     *copied = static_cast<std::size_t>(end - first);
     return true;

@@ -82,7 +82,7 @@ Status CudaDevice::find_capture(Stream stream, std::uint64_t* id) const {
   return forbidden ? found.with_code(Code::kInvalidUsage) : found;
 }
 
-// Addresses are one space (unified addressing), so the driver knows which way to copy.
+// With unified addressing, the driver finds the direction of the copy from the addresses.
 Status CudaDevice::copy_rows(Stream stream, const RowCopy& copy, bool to_device) const {
   if (copy.bytes == 0 || copy.rows == 0) return {};
   const auto host = address_of(copy.host);
@@ -116,7 +116,7 @@ Status CudaDevice::call(Stream stream, CudaDriver::HostFunction function, void* 
   return driver_.check(driver_.launch_host_function(stream, function, data), "queuing on the stream");
 }
 
-// Of page-locked memory the device's address is the host's (unified addressing).
+// With unified addressing, page-locked memory has the same address on the device and the host.
 Status CudaDevice::wait_for(Stream stream, const std::uint32_t* word, std::uint32_t value) const {
   return driver_.check(driver_.stream_wait_value(stream, address_of(word), value, CudaDriver::kWaitAtLeast),
                        "queuing on the stream");
@@ -214,7 +214,7 @@ Result<std::byte*> CudaDevice::open_ipc(const IpcHandle& handle) const {
   return reinterpret_cast<std::byte*>(address);
 }
 
-// Through a stream of its own.
+// Uses a separate stream.
 Status CudaDevice::zero(std::byte* memory, std::size_t bytes) const {
   Stream stream = nullptr;
   const auto made = driver_.stream_create(&stream, CudaDriver::kStreamNonBlocking, 0);

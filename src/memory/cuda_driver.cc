@@ -26,7 +26,7 @@ tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
                               why != nullptr ? why : library));
   }
   CudaDriver d;
-  // With the version that the header of the same name stands for.
+  // With the version that CUDA's header maps to this name.
   const bool all =
       find_symbol(handle, "cuInit", &d.init) && find_symbol(handle, "cuGetErrorString", &d.error_text) &&
       find_symbol(handle, "cuDeviceGetCount", &d.device_count) && find_symbol(handle, "cuDeviceGet", &d.device_get) &&

@@ -1,6 +1,6 @@
-// The CUDA driver, opened at run time and declared here as far as it is needed: no CUDA header is needed to build, and
-// a machine without it runs everything else. Names and numbers: CUDA Driver API reference, "Data types used by CUDA
-// driver".
+// The CUDA driver, opened at run time, with declarations only for the functions in use. So the build needs no CUDA
+// header, and on a machine without the driver everything else works. Names and numbers: CUDA Driver API reference,
+// "Data types used by CUDA driver".
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ struct CudaDriver {
   static constexpr Result kNotReady = 600;
   static constexpr Result kInvalidContext = 201;
   static constexpr Result kNoBinaryForDevice = 209;
-  // What is not allowed because of a capture: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED to _WRONG_THREAD.
+  // Errors of calls that a capture forbids: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED to _WRONG_THREAD.
   static constexpr Result kFirstOfCaptures = 900;
   static constexpr Result kLastOfCaptures = 908;
   // CUdevice_attribute and CUpointer_attribute.
@@ -92,7 +92,7 @@ struct CudaDriver {
   Result (*pointer_attribute)(void* value, int attribute, Address address) = nullptr;
   Result (*set_pointer_attribute)(const void* value, int attribute, Address address) = nullptr;
   Result (*address_range)(Address* base, std::size_t* bytes, Address address) = nullptr;
-  // Of these the last is null where one is.
+  // If one of these is missing, the last one is null.
   Result (*stream_capture_info)(Stream stream, int* status, std::uint64_t* id, Graph* graph, const void* const** nodes,
                                 std::size_t* count) = nullptr;
   Result (*user_object_create)(UserObject* object, void* data, HostFunction destroy, unsigned references,
@@ -134,13 +134,13 @@ struct CudaDriver {
   [[nodiscard]] Status check(Result result, const char* what) const;
 
   // Opened and initialised once per process and never closed. kUnhandledCudaError says what is missing. Any thread.
-  // `library`: for tests, another name of it, which is then opened anew.
+  // `library`: for tests, another name, which is then opened again.
   static tutti::internal::Result<const CudaDriver*> load();
   static tutti::internal::Result<CudaDriver> open(const char* library);
 };
 
-// Makes a device's primary context, which is what the CUDA runtime uses, the thread's while it lives. What the thread
-// then calls is allowed although other threads capture graphs.
+// While it exists, the device's primary context, which the CUDA runtime uses, is the thread's current one. The thread's
+// calls are then allowed even if other threads capture graphs.
 class CudaCurrent {
  public:
   CudaCurrent(const CudaDriver& driver, CudaDriver::Context context)
@@ -154,7 +154,7 @@ class CudaCurrent {
     CudaDriver::Context popped = nullptr;
     if (result_ == 0) (void)driver_.pop_context(&popped);
   }
-  // Not ok: it is not.
+  // Not ok: the context is not current.
   [[nodiscard]] Status status() const { return driver_.check(result_, "using the device"); }
 
  private:

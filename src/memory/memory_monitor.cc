@@ -1,7 +1,7 @@
-// Which thread waits for which. A thread that changes watched memory waits, inside the kernel, for the thread that
-// takes reports. That thread waits for nothing but the kernel: it takes no lock, allocates and frees nothing, writes no
-// log, and its signals are blocked. changes() and drain() wait for it, never it for them. So there is no cycle,
-// whatever a caller of changes() holds, and wherever it is interrupted.
+// The order of waiting: a thread that changes watched memory waits, inside the kernel, for the thread that takes
+// reports. That thread waits only for the kernel: it takes no lock, allocates and frees nothing, writes no log, and its
+// signals are blocked. changes() and drain() wait for it, and it never waits for them. So there is no cycle, whatever
+// locks a caller of changes() holds, and wherever it is interrupted.
 #include "memory/memory_monitor.h"
 
 #include <fcntl.h>
@@ -36,16 +36,16 @@ namespace {
 
 constexpr std::uint64_t kEvents = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE;
 constexpr std::size_t kReportsAtOnce = 16;
-// A few time slices: on an oversubscribed machine the thread that unmaps has to be given a processor.
+// A few time slices, because on an oversubscribed machine the unmapping thread must first get a processor.
 constexpr std::int64_t kDrainMs = 10;
-// The usual size of huge pages, to whose borders their memory is watched.
+// The usual size of huge pages; their memory is watched in these units.
 constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
 // Of an entry in /proc/self/pagemap (Linux, Documentation/admin-guide/mm/pagemap.rst): the page belongs to a file or
 // to shared memory.
 constexpr std::uint64_t kPageIsShared = std::uint64_t{1} << 61;
 
 Result<UniqueFd> open_userfaultfd() {
-  // Allowed to everyone since Linux 5.11, as no kernel access ever waits for this process then.
+  // Allowed to every user since Linux 5.11, because with this flag no access by the kernel waits for this process.
   auto fd = UniqueFd(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY)));
   if (!fd.valid()) fd = UniqueFd(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
   if (!fd.valid()) {
@@ -58,7 +58,7 @@ Result<UniqueFd> open_userfaultfd() {
   api.api = UFFD_API;
   api.features = kEvents | UFFD_FEATURE_PAGEFAULT_FLAG_WP;
   const int error = ::ioctl(fd.get(), UFFDIO_API, &api) == 0 ? 0 : errno;
-  // A kernel that knows of it may have it for other processors alone, and then says so only in its answer.
+  // A kernel may support it only for other processors; only its answer shows that.
   if (error != 0 || (api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP) == 0) {
     return Status::system(
         "userfaultfd cannot watch memory without stopping faults (Linux 5.7 or later can on x86-64, 6.10 on arm64)",
@@ -77,9 +77,9 @@ class Watch final : public MemoryMonitor {
   bool drain() override;
 
   Status start();
-  // Before the code goes away. Nothing is watched from here on.
+  // Called before the code is unloaded. Nothing is watched afterwards.
   void stop();
-  // In a forked child, whose memory is not watched and whose thread is not there. Async-signal-safe.
+  // For a forked child, whose memory is not watched and which has no such thread. Async-signal-safe.
   void abandon();
 
  private:
@@ -119,7 +119,7 @@ void Watch::stop() {
   over_.store(true);
   stop_.ring();
   ::pthread_join(thread_, nullptr);
-  // Closing ends the watching, and every wait of a thread whose report nobody has taken.
+  // Closing ends the watching, and every wait of a thread whose report has not been taken.
   reports_.reset();
 }
 
@@ -135,11 +135,11 @@ void* Watch::take_reports(void* self) {
   std::array<pollfd, 2> wait{pollfd{watch.reports_.get(), POLLIN, 0}, pollfd{watch.stop_.fd(), POLLIN, 0}};
   std::array<uffd_msg, kReportsAtOnce> reports;
   for (;;) {
-    // Fails under a limit of less than two descriptors: then it is this loop that waits.
+    // Fails if the limit is less than two descriptors: then this loop waits by yielding.
     if (::poll(wait.data(), wait.size(), -1) < 0) ::sched_yield();
     if (watch.over_.load(std::memory_order_acquire)) return nullptr;
     watch.log_.begin_taking();
-    // Wakes those whose reports it takes. A report may be gone again, with a process that is being killed.
+    // Wakes the threads whose reports it takes. A report may disappear if its process is being killed.
     const ssize_t bytes = ::read(watch.reports_.get(), reports.data(), sizeof reports);
     const std::size_t taken = bytes > 0 ? static_cast<std::size_t>(bytes) / sizeof reports[0] : 0;
     for (std::size_t i = 0; i < taken; ++i) watch.log(reports[i]);
@@ -158,7 +158,7 @@ void Watch::log(const uffd_msg& report) {
       log_.add(range(report.arg.remap.from, report.arg.remap.from + report.arg.remap.len));
       log_.add(range(report.arg.remap.to, report.arg.remap.to + report.arg.remap.len));
       break;
-    default:  // no page is protected and none missed, so there are no others
+    default:  // there are no other events, because no page is protected and no missing page is reported
       break;
   }
 }
@@ -177,7 +177,7 @@ bool Watch::watch(Range range) {
   const auto end = reinterpret_cast<std::uintptr_t>(range.end);
   if (!register_range(begin, end)) {
     if (errno != EINVAL) return false;
-    // Of huge pages the kernel takes whole ones only. To others' memory that does no harm.
+    // The kernel accepts only whole huge pages. That is harmless for other memory.
     const std::uintptr_t rounded_end = (end + kHugeBytes - 1) & ~(kHugeBytes - 1);
     if (!register_range(begin & ~(kHugeBytes - 1), rounded_end)) return false;
   }
@@ -203,9 +203,9 @@ bool Watch::nothing_shared(Range range) {
 }
 
 bool Watch::changes(std::uint64_t* seen, std::vector<Range>* changed) {
-  // In a forked child the writer may have gone in the middle of it.
+  // In a forked child the writer may have stopped in the middle of it.
   if (over_.load(std::memory_order_acquire)) return true;
-  // A thread that has returned from its change sees at least the taking in which its report was taken.
+  // A thread whose change has returned sees at least the taking that included its report.
   const std::uint64_t takings = log_.takings();
   while (takings % 2 != 0 && log_.takings() == takings) ::sched_yield();
   ChangeLog::Copy copy;
@@ -215,13 +215,13 @@ bool Watch::changes(std::uint64_t* seen, std::vector<Range>* changed) {
   return all;
 }
 
-// The kernel counts the changes that have begun, before their addresses can be given to others, until the thread that
-// makes them goes on after its report has been taken; while there are any it refuses to protect pages with EAGAIN,
-// before it looks which (fs/userfaultfd.c, mmap_changing). So a range that is no range asks without effect.
+// The kernel counts changes from their begin, before their addresses can be reused, until the changing thread continues
+// after its report has been taken. While the count is not 0, it refuses to protect pages with EAGAIN, before it checks
+// the range (fs/userfaultfd.c, mmap_changing). So a call with an invalid range queries the count without an effect.
 bool Watch::in_flight() {
   uffdio_writeprotect nothing{};
   const bool refused = ::ioctl(reports_.get(), UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
-  // The kernel reads its count without an order: the number of takings is not to be read before it.
+  // The kernel reads its count without ordering, so this fence keeps the number of takings from being read earlier.
   std::atomic_thread_fence(std::memory_order_acquire);
   return refused;
 }
@@ -244,8 +244,8 @@ bool Watch::drain() {
   return true;
 }
 
-// The watch of this process. The lock is held while one is made and across fork(2), so that a child finds it free;
-// the thread that takes reports never takes it.
+// The watch of this process. The lock is held while a watch is made and across fork(2), so that it is free in a child.
+// The thread that takes reports never takes it.
 struct Current final : ForkAware {
   Current() { enlist(); }
   void before_fork() override TUTTI_ACQUIRE(mutex) { mutex.lock(); }
@@ -257,13 +257,14 @@ struct Current final : ForkAware {
 
   Mutex mutex;
   std::atomic<Watch*> watch{nullptr};
-  // All that were ever made. None is freed: a cache that outlives the ending, or is carried into a child, may ask it.
+  // All watches that were ever made. None is freed, because a cache that outlives the end, or is inherited by a child,
+  // may use it.
   std::vector<std::unique_ptr<Watch>> made TUTTI_GUARDED_BY(mutex);
   bool ends TUTTI_GUARDED_BY(mutex) = false;  // end() will be called
 };
 
 Current& current() {
-  // Never destroyed: caches of others may outlive the static objects of this library.
+  // Never destroyed: other caches may outlive the static objects of this library.
   static constinit FirstUse<Current, Surplus::kKept> only;
   return only.get();
 }
@@ -285,7 +286,7 @@ MemoryMonitor* MemoryMonitor::instance(std::string* why) {
   if (Watch* const watch = now.watch.load(std::memory_order_acquire); watch != nullptr) return watch;
   const Status made = guarded([&]() -> Status {
     now.mutex.assert_held();
-    // Before what was there already when the watch was first used, and frees its memory.
+    // Runs before earlier registered exit handlers, which may free the memory.
     if (!now.ends && std::atexit(end) != 0) return Status::out_of_memory();
     now.ends = true;
     now.made.reserve(now.made.size() + 1);

@@ -28,31 +28,31 @@ class MemoryMonitor {
   };
 
   virtual ~MemoryMonitor() = default;
-  // The process's. Null where the kernel or a sandbox does not allow it: *why then says so and how to get it. Any
-  // thread. A child after fork(2) gets its own; its parent's then watches nothing and drain() returns false.
+  // The process's monitor. Null if the kernel or a sandbox forbids it: then *why has the reason and the fix. Any
+  // thread. A child after fork(2) gets its own; in the child, the parent's monitor watches nothing and drain() returns
+  // false.
   static MemoryMonitor* instance(std::string* why);
   // Of the smallest page.
   static std::size_t page_bytes();
 
-  // Whole pages. From here on changes are reported. False where not all changes of this memory would be: a mapped
-  // file, someone else's userfaultfd, and memory that is shared through a file or a System V segment, which also
-  // changes by ftruncate(2), fallocate(2) and shmdt(2). What is shared is known only of pages that are present: so
-  // this is called before registering, for the reports, and again after it, which has made all pages present. False:
-  // nothing is to be kept registered. Any thread. Idempotent.
+  // Whole pages. From now on their changes are reported. False if not all changes of this memory would be reported: a
+  // mapped file, another userfaultfd, and memory shared through a file or a System V segment, which also changes by
+  // ftruncate(2), fallocate(2) and shmdt(2). Only present pages show whether they are shared. So call this before
+  // registering, for the reports, and again after it, when all pages are present. If it returns false, do not keep the
+  // memory registered. Any thread. Idempotent.
   virtual bool watch(Range range) = 0;
 
   // Changes reported so far. Any thread; a few nanoseconds.
   [[nodiscard]] virtual std::uint64_t count() const = 0;
 
-  // What has changed since *seen (0 at first), appended to *changed; *seen moves to count(). False if there was more
-  // than is remembered: everything may have changed. Once a call that changes memory has returned, every later call
+  // Appends the changes since *seen (0 at first) to *changed, and moves *seen to count(). False if some changes have
+  // been overwritten: then everything may have changed. After a call that changes memory has returned, every later call
   // of changes() reports it. Any thread; each caller has its own `seen`.
   virtual bool changes(std::uint64_t* seen, std::vector<Range>* changed) = 0;
 
-  // True if changes() now tells all that began before this call. That is more than it does by itself: while
-  // munmap(2) has not returned its addresses may already be someone else's new memory. False if after ten
-  // milliseconds some change has begun and not been reported: what is kept registered is not to be used. Any thread;
-  // one system call where nothing is changing.
+  // True if changes() now reports all changes that began before this call. (Before munmap(2) returns, its addresses may
+  // already be new memory of another thread.) False if after ten milliseconds some begun change has not been reported:
+  // then do not use kept registrations. Any thread; one system call if nothing is changing.
   virtual bool drain() = 0;
 };
 

@@ -44,7 +44,7 @@ Result<PinnedMemory::Block> PinnedMemory::take(std::size_t bytes, const CudaDevi
   return Block{static_cast<std::byte*>(*memory), rounded};
 }
 
-// Without memory to keep it in mind it is lost.
+// If there is no memory for the list entry, the block is lost.
 void PinnedMemory::give_back(const Block& block) noexcept {
   if (block.memory == nullptr) return;
   (void)guarded([&] {

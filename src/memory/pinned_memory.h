@@ -1,8 +1,8 @@
-// Page-locked memory of the host, which CUDA devices copy to and from by themselves. Process-wide.
+// Page-locked memory of the host, which CUDA devices access directly for copies. Process-wide.
 //
-// It is of regions (region.h), so that peers on this machine can read it in place. It is never unlocked: the driver
-// waits for all of a device's streams before it does that, and streams may wait for what only a later call brings. So a
-// block that is given back serves others.
+// It is allocated in regions (region.h), so that peers on this machine can read it in place. It is never unlocked: the
+// driver would first wait for all of a device's streams, and streams may wait for a later call. So returned blocks are
+// reused.
 #pragma once
 
 #include <array>
@@ -25,9 +25,9 @@ class PinnedMemory {
 
   static PinnedMemory& instance();
 
-  // At least so many bytes: a power of two. `device`: any, as all can reach it. Any thread.
+  // At least `bytes` bytes, a power of two. `device`: any, because all can access the memory. Any thread.
   Result<Block> take(std::size_t bytes, const CudaDevice& device);
-  // What no device copies to or from any more. Any thread.
+  // REQUIRES: no device accesses the block any more. Any thread.
   void give_back(const Block& block) noexcept;
 
  private:

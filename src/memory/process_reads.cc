@@ -17,12 +17,12 @@ namespace tutti::internal::memory {
 namespace {
 
 constexpr std::size_t kBytes = std::size_t{256} << 10;
-// The shortest of them counts, which nothing else has disturbed.
+// The shortest time is used, because it was disturbed the least.
 constexpr int kTrials = 5;
 
 enum class Known { kNothing, kPays, kDoesNot };
 
-// Reads its own memory, by the same way as that of others.
+// Reads this process's memory by the same system call as other processes' memory.
 bool measure() noexcept {
   const std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[2 * kBytes]);
   if (memory == nullptr) return false;
@@ -38,7 +38,7 @@ bool measure() noexcept {
     if (::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) != static_cast<ssize_t>(kBytes)) return false;
     const std::int64_t middle = now_ns();
     std::memcpy(target, source, kBytes);
-    asm volatile("" : : "r"(target) : "memory");  // which is not left out
+    asm volatile("" : : "r"(target) : "memory");  // keeps the compiler from omitting the copy
     read_ns = std::min(read_ns, middle - begin);
     copy_ns = std::min(copy_ns, now_ns() - middle);
   }
@@ -48,7 +48,7 @@ bool measure() noexcept {
 }  // namespace
 
 bool reads_of_processes_pay() noexcept {
-  // Threads that come at the same time measure each, and go by the first result.
+  // Threads that call at the same time each measure, and use the first result.
   static constinit std::atomic<Known> known{Known::kNothing};
   Known found = known.load(std::memory_order_acquire);
   if (found == Known::kNothing) {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kEntries = 16;  // of the first table
 
-// No warning: where a job needs such memory, it warns when it joins.
+// No warning: if a job needs such memory, it logs a warning when it joins.
 void note(const Status& refused) {
   static std::atomic<bool> noted{false};
   if (noted.exchange(true)) return;
@@ -47,14 +47,14 @@ Result<void*> RegionRegistry::allocate(std::size_t bytes) {
         fmt::format("cannot allocate {} bytes: an object has at most {}", bytes, SIZE_MAX / 2));
   const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
   auto made = make_memfd("tutti-memory", rounded);
-  // No descriptor or memory just now is no refusal.
+  // A temporary lack of descriptors or memory is not a refusal.
   if (!made.is_ok() && made.status().is_exhaustion()) return made.status();
   if (!made.is_ok()) note(made.status());
   UniqueFd fd = made.is_ok() ? std::move(*made) : UniqueFd();
   const int kind = fd.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   void* p = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, kind, fd.get(), 0);
   if (p == MAP_FAILED) return map_error("mapping memory", errno);
-  // Fewer page faults and TLB misses where the system allows huge pages for shared memory.
+  // Fewer page faults and TLB misses if the system allows huge pages for shared memory.
   (void)::madvise(p, rounded, MADV_HUGEPAGE);
   const MutexLock lock(mutex_);
   const Status kept = guarded([&] {
@@ -95,14 +95,14 @@ void RegionRegistry::prepare() {
 
 void RegionRegistry::publish() {
   const std::uint64_t next = version_.load(std::memory_order_relaxed) + 1;
-  // After a free() it has room: what it held last is at most one region away from what regions_ was before.
+  // After a free() it has room, because its last contents differ by at most one region from the previous regions_.
   Table& table = tables_[next % 2];
-  // A thread that reads what follows sees that version_ has gone on since it began.
+  // A thread that reads the following stores also sees that version_ has changed.
   std::atomic_thread_fence(std::memory_order_release);
   std::size_t shared = 0;
   if (!table.storage.empty()) {
     RegionRange* entry = table.storage.back().data();
-    // Made by this thread: who follows the pointer sees them made, also who has read an older count.
+    // Release: a thread that reads this pointer sees the entries, even if it has read an older count.
     table.entries.store(entry, std::memory_order_release);
     for (const auto& [base, region] : regions_) {
       if (!region.fd.valid()) continue;
@@ -118,11 +118,12 @@ void RegionRegistry::publish() {
 }
 
 RegionRegistry::Location RegionRegistry::search(const Table& table, const std::byte* address, std::size_t bytes) {
-  // In this order, and publish() in the other: tables only grow, so `end` is within one that is read later.
+  // Reads in this order, and publish() writes in the reverse order: tables only grow, so `end` is within a table that
+  // is read later.
   std::size_t end = table.count.load(std::memory_order_acquire);
   const RegionRange* const entries = table.entries.load(std::memory_order_acquire);
   std::size_t begin = 0;
-  // The last one that does not begin behind the address.
+  // The last region that does not begin after the address.
   while (begin != end) {
     const std::size_t middle = begin + (end - begin) / 2;
     if (std::less_equal<>()(entries[middle].base.load(std::memory_order_relaxed), address)) {

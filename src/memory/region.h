@@ -1,10 +1,10 @@
-// Memory that peers on this machine can map: what tuttiMemAlloc hands out. Process-wide.
+// Memory that peers on this machine can map: the memory of tuttiMemAlloc. Process-wide.
 //
-// Ownership: the registry owns each region until free(); links hold only ids. A peer that has mapped a
-// region keeps its own mapping until it is told that the region is gone (transport/shm/pair.h).
+// Ownership: the registry owns each region until free(); links hold only ids. A peer that has mapped a region keeps its
+// mapping until it is notified that the region has been freed (transport/shm/pair.h).
 //
-// A forked child has a registry of the same regions: the same memory, shared with its parent. Each of the two frees
-// for itself.
+// A forked child has a registry of the same regions: the same memory, shared with its parent. Each process frees its
+// own mapping.
 #pragma once
 
 #include <array>
@@ -30,18 +30,18 @@ class RegionRegistry final : public ForkAware {
 
   static RegionRegistry& instance();
 
-  // Zero-filled memory of at least `bytes` bytes, aligned to a page. Where the system refuses memory that can be shared
-  // it is ordinary memory, which find() does not know. REQUIRES: bytes > 0. Any thread.
+  // Zero-filled memory of at least `bytes` bytes, aligned to a page. If the system refuses shareable memory, it is
+  // ordinary memory, which find() does not know. REQUIRES: bytes > 0. Any thread.
   Result<void*> allocate(std::size_t bytes);
   // kInvalidArgument if `address` did not come from allocate(). Any thread.
   Status free(void* address);
 
-  // The region that contains all of [address, address + bytes). Any thread; takes no lock and writes no memory, as
-  // every call with buffers of some size asks.
+  // The region that contains all of [address, address + bytes). Any thread; takes no lock and writes no memory, because
+  // every call with larger buffers uses it.
   [[nodiscard]] Location find(const void* address, std::size_t bytes) const;
-  // A duplicate of the region's descriptor, and its size; an invalid descriptor if it is gone.
+  // A duplicate of the region's descriptor, and its size; an invalid descriptor if the region has been freed.
   [[nodiscard]] UniqueFd duplicate_fd(std::uint64_t region, std::size_t* bytes) const;
-  // Changes with every free(): a link then looks which of its announced regions are gone.
+  // Changes with every free(): a link then checks which of its announced regions have been freed.
   [[nodiscard]] std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   [[nodiscard]] bool exists(std::uint64_t region) const;
 
@@ -56,9 +56,9 @@ class RegionRegistry final : public ForkAware {
     std::size_t bytes;
     UniqueFd fd;  // invalid: ordinary memory
   };
-  // What find() searches. There are two, used in turn: a change is written to the one that is out of use, and then
-  // version_ goes on, whose lowest bit says which is in use. A thread that has searched one looks whether version_ is
-  // as before: then nobody has begun to write to it meanwhile. Nobody waits for a thread that changes something.
+  // The tables that find() searches. There are two, used alternately. A change is written to the unused one; then
+  // version_ is incremented, whose lowest bit selects the table in use. After a search, a thread checks that version_
+  // is unchanged: then no thread has begun to write to this table. So no reader waits for a writer.
   struct RegionRange {
     std::atomic<const std::byte*> base;
     std::atomic<std::size_t> bytes;
@@ -67,17 +67,17 @@ class RegionRegistry final : public ForkAware {
   struct Table {
     std::atomic<const RegionRange*> entries{nullptr};  // by base
     std::atomic<std::size_t> count{0};
-    // All that `entries` has ever been, the latest last, each twice as long as the one before: somebody may still
-    // be reading the others.
+    // All arrays that `entries` has ever pointed to, the latest last, each twice as long as the one before: a thread
+    // may still be reading an older one.
     std::vector<std::vector<RegionRange>> storage;
   };
   // Makes room for one more region; may throw.
   void prepare() TUTTI_REQUIRES(mutex_);
-  // Shows find() what regions_ is now. REQUIRES: prepare() if there are more than before.
+  // Makes the present regions_ visible to find(). REQUIRES: prepare() if there are more than before.
   void publish() TUTTI_REQUIRES(mutex_);
   [[nodiscard]] static Location search(const Table& table, const std::byte* address, std::size_t bytes);
 
-  mutable Mutex mutex_;                                                  // find() takes none
+  mutable Mutex mutex_;                                                  // find() does not lock it
   std::map<const std::byte*, Region> regions_ TUTTI_GUARDED_BY(mutex_);  // by first address
   std::array<Table, 2> tables_;
   std::atomic<std::uint64_t> version_{0};

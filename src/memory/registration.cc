@@ -11,14 +11,14 @@ namespace {
 
 using Range = MemoryMonitor::Range;
 
-// A registration that a larger one replaces has its pages registered once more. That is paid for by use: so many
-// bytes for each byte. A new entry has one such price in hand; so the first growth is free, and a buffer that grows
-// with every operation is registered in few of them and copied in the rest.
+// If a larger registration replaces an entry, its pages are registered again. Use must pay for that: this number of
+// transferred bytes for each byte. A new entry starts with credit for one replacement, so the first growth is free. A
+// buffer that grows with every operation is registered in few of them, and copied in the others.
 constexpr std::size_t kPayback = 4;
 constexpr std::size_t kMostCreditBytes = SIZE_MAX / 4;
-// Devices have room for so many at least, and the kernel for the mappings that watching divides.
+// Devices have room for at least this many, and the kernel for the mappings that watching divides.
 constexpr std::size_t kMostEntries = 4096;
-// Memory changes while it is registered: so often it is tried again.
+// Number of attempts if memory changes while it is being registered.
 constexpr int kAttempts = 3;
 
 std::size_t size_of(Range range) {
@@ -75,7 +75,7 @@ void RegistrationCache::catch_up() {
   apply_events();
 }
 
-// Takes note of what the watch and the registry of regions report.
+// Processes the reports of the watch and of the registry of regions.
 void RegistrationCache::apply_events() {
   const auto& regions = RegionRegistry::instance();
   if (const std::uint64_t now = regions.generation(); now != region_generation_) {
@@ -101,7 +101,7 @@ void RegistrationCache::apply_events() {
 void RegistrationCache::drop(Range changed) {
   for (auto entry = first_overlapping(changed); entry != entries_.end() && entry->first < changed.end;) {
     const auto next = std::next(entry);
-    // Regions are not watched; what is reported of their addresses is older than they.
+    // Regions are not watched; reports about their addresses are older than the regions.
     if (entry->second.region == 0) retire(entry);
     entry = next;
   }
@@ -146,7 +146,7 @@ RegistrationCache::Entries::iterator RegistrationCache::covering(Range range) {
   return entry->second.end >= range.end ? entry : entries_.end();
 }
 
-// The way of a miss. May throw for want of memory, with all that is registered in entries_.
+// The slow path after a miss. May throw for lack of memory; then all registrations are in entries_.
 const RdmaKeys* RegistrationCache::add(Range range, std::uint64_t region, RegistrationUser* user) {
   if (user->has_negative_entry(range)) return nullptr;
   if (region == 0 && !user->drained_) {
@@ -163,14 +163,14 @@ const RdmaKeys* RegistrationCache::add(Range range, std::uint64_t region, Regist
       return nullptr;
     }
     why = enter(grown, region, credit);
-    // Without what was registered beside it, which may be no one's any more.
+    // Retries without the neighbouring memory, which may have been unmapped.
     if (!why.is_ok() && size_of(grown) > size_of(range)) {
       grown = range;
       why = enter(grown, region, kPayback * size_of(grown));
     }
     if (!why.is_ok()) break;
-    // A change of its pages before they were registered has been reported by now, unless it comes from a thread that
-    // changes this operation's own memory.
+    // A change of its pages before the registration has been reported by now, unless a thread changes the memory of
+    // this operation itself.
     apply_events();
     const auto entry = covering(range);
     if (entry != entries_.end()) {
@@ -186,8 +186,8 @@ const RdmaKeys* RegistrationCache::add(Range range, std::uint64_t region, Regist
   return nullptr;
 }
 
-// What is to be registered for `range`. Little of it is registered already: itself. Much is: all that overlaps it as
-// well, which it replaces, and false if that does not pay yet. Retires what is to be replaced.
+// The range to register for `range`. If little of it is already registered: the range itself. If much is: also all
+// overlapping entries, which it replaces; false if that does not pay yet. Retires the replaced entries.
 bool RegistrationCache::may_grow(Range range, std::uint64_t region, RegistrationUser* user, Range* grown,
                                  std::size_t* credit) {
   *grown = range;
@@ -201,7 +201,7 @@ bool RegistrationCache::may_grow(Range range, std::uint64_t region, Registration
   Range all = range;
   for (; last != entries_.end() && last->first < range.end; ++last) {
     const Range old{last->first, last->second.end};
-    // Memory of a region that is not known as such is not watched.
+    // Memory of an unknown region is not watched.
     if (last->second.region != region) return false;
     common_bytes += size_of({std::max(old.begin, range.begin), std::min(old.end, range.end)});
     all = {std::min(all.begin, old.begin), std::max(all.end, old.end)};
@@ -211,7 +211,7 @@ bool RegistrationCache::may_grow(Range range, std::uint64_t region, Registration
   }
   if (common_bytes >= size_of(range) / 2 && common_bytes > 0) {
     if (size_of(all) > most_bytes_) {
-      // Two that are used together and are too much together would replace each other for ever.
+      // Two entries that are used together and exceed the limit together would replace each other again and again.
       if (in_use) return false;
     } else if (earned < kPayback * old_bytes) {
       for (auto entry = first; entry != last; ++entry) give(&*entry, size_of(range), user);
@@ -233,7 +233,7 @@ bool RegistrationCache::may_grow(Range range, std::uint64_t region, Registration
 Status RegistrationCache::enter(Range range, std::uint64_t region, std::size_t credit) {
   const auto unable = [](const char* what) { return Status(Code::kSystemError, what); };
   if (!make_room(size_of(range))) return unable("the buffer is larger than all memory that may be registered");
-  // First watched, so that no change is missed.
+  // Watches first, so that no change is missed.
   if (region == 0 && !watch_->watch(range))
     return unable("the kernel does not report all its changes, because it is shared or a file");
   const auto at = entries_.emplace(range.begin, Registered{range.end, region, 0, credit, 0, 0, false, {}}).first;
@@ -254,7 +254,7 @@ Status RegistrationCache::enter(Range range, std::uint64_t region, std::size_t c
     return s;
   }
   registered_bytes_ += size_of(range);
-  // Now its pages are there, so that it shows whether they are shared.
+  // Now its pages are present, which shows whether they are shared.
   if (region == 0 && !watch_->watch(range)) {
     retire(at);
     return unable("the kernel does not report all its changes, because it is shared");
@@ -270,7 +270,7 @@ bool RegistrationCache::make_room(std::size_t bytes) {
   return true;
 }
 
-// Deregisters what no operation has been given and none has used for longest. False if there is none.
+// Deregisters the least recently used entry that no operation holds. False if there is none.
 bool RegistrationCache::evict_one() {
   auto oldest = entries_.end();
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {

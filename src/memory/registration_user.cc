@@ -43,7 +43,7 @@ void RegistrationUser::begin_operation() {
 
 const RdmaKeys* RegistrationUser::find(const Source& source) noexcept {
   if (!asked_) {
-    // Without memory to hear what has changed, the cache may be wrong.
+    // If there is no memory to process changes, the cache may be invalid.
     const Status heard = guarded([&] {
       drained_ = cache_.watch_ != nullptr && cache_.watch_->drain();
       cache_.catch_up();
@@ -64,8 +64,8 @@ const RdmaKeys* RegistrationUser::find(const Source& source) noexcept {
   return done.is_ok() ? keys : nullptr;
 }
 
-// Of those that begin before the range it looks at the last alone, which reaches farthest but for retired ones: what it
-// misses, the cache finds.
+// Of the entries that begin before the range, it checks only the last, which reaches farthest except for retired ones.
+// The cache finds what this misses.
 const RdmaKeys* RegistrationUser::find_held(Range range) const {
   const auto behind = std::upper_bound(held_.begin(), held_.end(), range.begin,
                                        [](const std::byte* at, const Element* entry) { return at < entry->first; });

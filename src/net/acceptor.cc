@@ -53,8 +53,8 @@ void Acceptor::process(const PollSet& set) {
   }
 }
 
-// One by one, and those first that have had time to prove themselves; what is given back is not taken by the next
-// stranger at once.
+// Closes pending connections one by one, first those that have had time to authenticate. The next unauthenticated peer
+// must not take the freed descriptor at once.
 void Acceptor::give_up_strangers() {
   pause_until_ns_ = now_ns() + kPauseMs * kNsPerMs;
   if (!pending_.empty() && now_ns() >= pending_.front().accepted_ns + kMinPatienceMs * kNsPerMs) pending_.pop_front();
@@ -78,7 +78,7 @@ void Acceptor::accept_from(Listener* listener) {
   while (make_room()) {
     Result<UniqueFd> accepted = accept_one(listener->fd.get());
     if (!accepted.is_ok()) {
-      // Out of descriptors or memory: the strangers make room, here or elsewhere in this process.
+      // Out of descriptors or memory: pending connections are closed, here or elsewhere in this process.
       pending_.empty() ? shortage_.note(accepted.status()) : shortage_.end();
       log::debug(accepted.status().message());
       give_up_strangers();
@@ -88,12 +88,12 @@ void Acceptor::accept_from(Listener* listener) {
     if (!accepted->valid()) return;
     pending_.push_back({std::move(accepted).value(), listener->is_unix,
                         Handshake(Handshake::Role::kAcceptor, secret_, mine_), now_ns(), 0, false});
-    // Often the greeting is there already.
+    // Often the greeting has already arrived.
     if (advance(&pending_.back())) pending_.pop_back();
   }
 }
 
-// True if the connection is no longer pending: proven or refused.
+// True if the connection is no longer pending: authenticated or refused.
 bool Acceptor::advance(Pending* pending) {
   Result<bool> finished = pending->handshake.advance(pending->fd.get());
   if (!finished.is_ok()) {
@@ -108,8 +108,8 @@ bool Acceptor::advance(Pending* pending) {
   return *finished;
 }
 
-// Most often a rank of this job that was given another secret or library, which waits for what cannot come. It tries
-// again and again, so not every attempt is told of.
+// Usually this is a rank of this job with another secret or library, which can never connect. It retries often, so not
+// every attempt is logged.
 void Acceptor::warn_of_refusal(const Pending& pending, const Status& why) {
   ++unwarned_;
   const std::int64_t now = now_ns();

@@ -1,5 +1,5 @@
-// Accepts connections and lets each prove that it belongs to the job. Strangers cost nothing but a
-// bounded number of descriptors for a bounded time.
+// Accepts connections and authenticates each of them. Unauthenticated peers cost only a limited number of descriptors
+// for a limited time.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tutti::internal::net {
 
-// A connection whose other end has proven that it knows the secret.
+// A connection whose other end has proven that it knows the job's secret.
 struct Authenticated {
   UniqueFd socket;
   Claim peer;
@@ -24,23 +24,23 @@ struct Authenticated {
 // One thread. In a poll loop: prepare(set), set.wait(), process(set), take().
 class Acceptor {
  public:
-  static constexpr std::int64_t kHandshakeMs = 5000;  // for a connection to prove itself
-  static constexpr std::size_t kMaxPending = 256;     // connections that have not yet
-  // With kMaxPending waiting, a new connection replaces the oldest, once that is as old as this.
+  static constexpr std::int64_t kHandshakeMs = 5000;  // time limit for the authentication of a connection
+  static constexpr std::size_t kMaxPending = 256;     // limit of pending connections
+  // With kMaxPending pending, a new connection replaces the oldest if that is at least this old.
   static constexpr std::int64_t kMinPatienceMs = 100;
 
-  // `mine`: what this side claims towards every dialler.
+  // `mine`: the claim of this side towards every dialler.
   Acceptor(const Secret& secret, const Claim& mine) : secret_(secret), mine_(mine) {}
   void add_listener(UniqueFd listener, bool is_unix);
-  // No further connections; those that are pending go on.
+  // Accepts no further connections; pending ones continue.
   void close_listeners() { listeners_.clear(); }
 
   void prepare(PollSet* set);
   void process(const PollSet& set);
-  // Not ok if connections wait that could not be accepted for kShortageMs for want of a descriptor or memory, although
-  // no stranger has one any more.
+  // Not ok if waiting connections could not be accepted for kShortageMs because of a lack of descriptors or memory,
+  // although no pending connection holds a descriptor.
   [[nodiscard]] const Status& shortage() const { return shortage_.lasting(); }
-  // The connections that have proven themselves since the last call.
+  // The connections that have been authenticated since the last call.
   std::vector<Authenticated> take();
 
  private:
@@ -69,7 +69,7 @@ class Acceptor {
   std::vector<Listener> listeners_;
   std::list<Pending> pending_;  // oldest first
   std::vector<Authenticated> ready_;
-  std::int64_t pause_until_ns_ = 0;  // the listeners rest while no descriptor is to be had
+  std::int64_t pause_until_ns_ = 0;  // the listeners are not polled until then, because there was no descriptor
   Shortage shortage_;
   std::int64_t next_warning_ns_ = 0;
   std::size_t unwarned_ = 0;  // connections with a wrong secret since the last warning

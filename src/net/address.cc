@@ -44,8 +44,8 @@ Interfaces interfaces() {
   return Interfaces(os::kernel().getifaddrs(&list) == 0 ? list : nullptr);
 }
 
-// The source address that the kernel would use towards the outside, if it has a route. Connecting a
-// UDP socket sends nothing; the targets are documentation addresses (RFC 5737, RFC 3849).
+// The source address that the kernel would use for external hosts, if it has a route. Connecting a UDP socket sends
+// nothing; the targets are documentation addresses (RFC 5737, RFC 3849).
 bool preferred_source(int family, Address* source) {
   const Result<Address> target = parse_address(family == AF_INET ? "192.0.2.1:9" : "[2001:db8::1]:9");
   if (!target.is_ok()) return false;
@@ -76,7 +76,8 @@ bool is_ipv4_link_local(const Address& address) {
   return (ntohl(in->sin_addr.s_addr) >> 16) == 0xa9fe;  // 169.254/16
 }
 
-// What kind of interface it is, as its driver says; empty if it does not. In every network namespace, with /sys or not.
+// The kind of interface that its driver reports; empty if it reports none. Works in every network namespace, also
+// without /sys.
 std::string driver_of(const char* interface) {
   const UniqueFd fd(os::kernel().socket(AF_INET, SOCK_DGRAM));
   ethtool_drvinfo info{};
@@ -88,8 +89,8 @@ std::string driver_of(const char* interface) {
   return {info.driver, ::strnlen(info.driver, sizeof info.driver)};
 }
 
-// Whether other hosts probably have the same address: that of a bridge for containers or virtual machines, of a dummy
-// for services, or one that a host has given to itself.
+// Whether other hosts probably have the same address: a bridge for containers or virtual machines, a dummy for
+// services, or a link-local address.
 bool is_common(const char* interface, const Address& address) {
   if (is_ipv4_link_local(address)) return true;
   const std::string driver = driver_of(interface);
@@ -257,7 +258,7 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
   std::vector<Address> common;
   std::vector<Address> loopback;
   std::set<std::string> names;   // of those that have an address
-  std::set<std::string> wanted;  // that pass, with an address or without
+  std::set<std::string> wanted;  // that match, with an address or without
   for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
     if (!filter.empty() && interface_matches(filter, entry->ifa_name)) wanted.insert(entry->ifa_name);
     if (entry->ifa_addr == nullptr || !is_ip(entry->ifa_addr->sa_family) || (entry->ifa_flags & IFF_UP) == 0) continue;

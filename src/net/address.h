@@ -16,7 +16,7 @@ class Address {
   Address() = default;
   Address(const sockaddr* address, socklen_t length);
 
-  // A name in the abstract namespace of Unix sockets: no file, gone with its last socket, and visible
+  // A name in the abstract namespace of Unix sockets: it has no file, disappears with its last socket, and is visible
   // only within one network namespace. REQUIRES: at most 100 bytes.
   static Address unix_abstract(const std::string& name);
   // A file system path, visible wherever the path is. kInvalidArgument if it does not fit (107 bytes).
@@ -39,7 +39,7 @@ class Address {
   socklen_t length_ = 0;
 };
 
-// "host:port" or "[host]:port" in its parts; nothing is looked up. kInvalidArgument if malformed.
+// Splits "host:port" or "[host]:port"; makes no look-up. kInvalidArgument if malformed.
 struct HostPort {
   std::string host;
   std::uint16_t port = 0;
@@ -53,29 +53,30 @@ Result<Address> parse_address(const std::string& text);
 // as long as the system's resolver does.
 Result<std::vector<Address>> resolve(const std::string& host, std::uint16_t port);
 
-// Whether `name` passes a TUTTI_INTERFACE filter: a comma list of prefixes; with "=" in front of the
-// list the names must be equal, with "^" the matching ones are excluded. An empty filter passes all.
+// Whether `name` matches a TUTTI_INTERFACE filter: a comma-separated list of prefixes. With "=" before the list, names
+// must be equal; with "^", matching names are excluded. An empty filter matches all.
 [[nodiscard]] bool interface_matches(const std::string& filter, const std::string& name);
 
-// This host's own addresses on interfaces that are up and pass the filter, port 0, best first: the one
-// that the routing table prefers for the outside, then the others, IPv6 link-local never. Last those of interfaces that
-// many hosts have with the same address: bridges of containers and virtual machines, dummies, IPv4 link-local. Loopback
-// comes only if nothing else is there or if the filter names it (prefix or "=", not "^").
-// kInvalidUsage if a filter was given and nothing passes it.
+// This host's addresses on interfaces that are up and match the filter, with port 0, best first: the address that the
+// routing table prefers for external hosts, then the others, never IPv6 link-local. Last come addresses that many hosts
+// have: bridges of containers and virtual machines, dummies, IPv4 link-local. Loopback is included only if there is no
+// other address or if the filter names it (prefix or "=", not "^"). kInvalidUsage if no interface matches a non-empty
+// filter.
 Result<std::vector<Address>> interface_addresses(const std::string& filter);
 
-// How many addresses of a listener a rank tells others. Few hosts have so many networks beside their bridges, which
-// come last, and a rank that tries an address without an answer loses time.
+// The limit of addresses of a listener that a rank announces. Few hosts have more networks besides bridges, which come
+// last; and trying an address without an answer takes time.
 inline constexpr std::size_t kMaxAddresses = 32;
-// Cuts the list to `most`, and warns of those that are left out. `whose`: what they are addresses of.
+// Cuts the list to `most`, and warns about the omitted ones. `whose`: the owner of the addresses.
 void limit_addresses(std::vector<Address>* list, std::size_t most, const std::string& whose);
-// Puts the address first that is `wanted` but for its port; nothing if there is none.
+// Moves the address that equals `wanted`, except for its port, to the front; does nothing if there is none.
 void put_first(std::vector<Address>* list, const Address& wanted);
 // "10.0.0.1:4000, 10.1.0.1:4000".
 [[nodiscard]] std::string list_addresses(const std::vector<Address>& list);
 // The interface of that address; empty if this host has none.
 [[nodiscard]] std::string interface_of(const Address& own);
-// How fast it is, one direction, as the kernel says (of virtual ones what they claim). 0: it does not, as of loopback.
+// The rate of the interface in one direction, as the kernel reports it (virtual interfaces report any value). 0:
+// unknown, as for loopback.
 [[nodiscard]] double gbits_of_interface(const Address& own);
 
 }  // namespace tutti::internal::net

@@ -25,10 +25,10 @@
 namespace tutti::internal::net {
 namespace {
 
-// A process may exit with operations under way, whose threads prove to peers who they are, and libcrypto frees what
-// that needs by an exit handler of its own. So libcrypto is used under a lock, and no more once this library's handler
-// has run. Handlers run in reverse order: libcrypto's is registered when it is first used, by the application perhaps
-// and else below, and ours after that, when this library is loaded.
+// A process may exit while operations run whose threads authenticate to peers, and libcrypto's exit handler frees
+// objects that this needs. So libcrypto is used under a lock, and not after this library's exit handler has run.
+// Handlers run in reverse order: libcrypto's handler is registered at its first use, by the application or below; this
+// library's handler is registered after that, when this library is loaded.
 class Libcrypto {
  public:
   static Libcrypto& instance() {
@@ -42,8 +42,8 @@ class Libcrypto {
     if (ended_) return {Code::kSystemError, "this process is exiting"};
     const bool has_errors = ::ERR_peek_error() != 0;
     Status status = std::forward<Use>(use)();
-    // Else what libcrypto keeps for this thread would be freed when the thread ends, perhaps while the exit handler
-    // goes through what it keeps for all threads, without a lock. But not errors that the application has yet to read.
+    // Otherwise libcrypto would free this thread's state when the thread ends, perhaps while the exit handler walks the
+    // state of all threads without a lock. But errors that the application has not read yet are kept.
     if (!has_errors) ::OPENSSL_thread_stop();
     return status;
   }
@@ -53,7 +53,7 @@ class Libcrypto {
   }
 
  private:
-  // With no option at all it would return without having registered its exit handler.
+  // Without any option it would return without registering its exit handler.
   Libcrypto() { static_cast<void>(::OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr)); }
   ForkMutex mutex_;
   bool ended_ TUTTI_GUARDED_BY(mutex_) = false;
@@ -68,7 +68,8 @@ struct AtExit {
 [[maybe_unused]] const AtExit at_exit;
 
 constexpr std::string_view kMagic = "tutti\r\n";
-// Of the handshake alone, which all versions of tutti have in common, so that ranks can be told that theirs differ.
+// The version of the handshake only. All versions of tutti share its greeting, so that ranks can report different
+// versions.
 constexpr std::uint8_t kProtocolVersion = 6;
 constexpr std::size_t kGreetingBytes = kMagic.size() + 1;
 constexpr std::size_t kClaimBytes = 1 + 4 + 2 + 2 + 8;
@@ -190,15 +191,16 @@ Status Handshake::enter(State state) {
   return {};
 }
 
-// A proof that holds for no secret tells the acceptor why this side goes, and nothing else to anybody.
+// Sends a proof that is valid for no secret: it shows the acceptor why this side closes the connection, and reveals
+// nothing else.
 void Handshake::refuse(int socket) {
   const Mac none{};
-  // It fits into any socket's buffer; an acceptor that has gone need not know.
+  // It fits into any socket's buffer; if the acceptor has closed the connection, it does not matter.
   [[maybe_unused]] const ssize_t sent = os::kernel().send(socket, none.data(), none.size());
 }
 
-// To a dialler of another version: which one is here. What else it has said is taken first, since the end of a
-// connection with unread bytes takes back what has been sent.
+// Sends this side's version to a dialler of another version. Reads the dialler's bytes first, because closing a
+// connection with unread bytes discards sent bytes.
 void Handshake::greet(int socket) {
   std::array<char, 4096> rest;
   [[maybe_unused]] const ssize_t got = os::kernel().recv(socket, rest.data(), rest.size());
@@ -207,7 +209,7 @@ void Handshake::greet(int socket) {
   [[maybe_unused]] const ssize_t sent = os::kernel().send(socket, greeting.data(), greeting.size());
 }
 
-// A whole message has come.
+// Processes a whole message.
 Status Handshake::received(int socket) {
   if (state_ == State::kReadProof) {
     if (Status s = verify_proof(Role::kDialler, buffer_); !s.is_ok()) return s;
@@ -223,7 +225,7 @@ Status Handshake::received(int socket) {
     if (Status s = read_claim(); !s.is_ok()) return s;
     return enter(State::kSendReply);
   }
-  // Nothing in the reply is believed before its proof holds.
+  // The reply is not used before its proof is verified.
   if (Status s = verify_proof(Role::kAcceptor, buffer_.substr(kHelloBytes)); !s.is_ok()) {
     if (wrong_secret_) refuse(socket);
     return s;
@@ -235,7 +237,7 @@ Status Handshake::received(int socket) {
   return enter(State::kSendProof);
 }
 
-// As early as the bytes allow, so that garbage is refused before it is long enough.
+// Checks the greeting as its bytes arrive, so that garbage is refused early.
 Status Handshake::check_greeting(int socket) {
   const std::string_view got = std::string_view(buffer_).substr(0, done_bytes_);
   const std::size_t magic = std::min(got.size(), kMagic.size());

@@ -1,14 +1,14 @@
 // Authentication: mutual challenge and response over a fresh connection.
 //
-// Both sides hold the job's secret. The dialler sends its claim (purpose, rank, which of how many
-// streams, of which communicator) and a nonce; the acceptor answers with its own claim, a nonce, and an HMAC-SHA256
-// (RFC 2104, FIPS 180-4) under the secret over its role and everything said so far; the dialler answers with an HMAC
-// over the other role and the same. A process without the secret can produce neither, cannot replay (fresh nonces) and
-// cannot reflect (the role is in the HMAC). The acceptor ends it with one byte: before that, a dialler does not know
-// whether its proof came in time, and the end of the connection says nothing but that it has to dial again.
+// Both sides hold the job's secret. The dialler sends its claim (purpose, rank, which of how many streams, of which
+// communicator) and a nonce; the acceptor answers with its own claim, a nonce, and an HMAC-SHA256 (RFC 2104, FIPS
+// 180-4) under the secret over its role and all bytes so far; the dialler answers with an HMAC over the other role and
+// the same. A process without the secret can produce neither, cannot replay (fresh nonces) and cannot reflect (the role
+// is in the HMAC). The acceptor ends the handshake with one byte. Before that byte, a dialler does not know whether its
+// proof arrived in time; if the connection ends, it dials again.
 //
-// Handshake is a state machine for poll loops with many connections: it never waits. Limits of time
-// and of number are its users' (Acceptor, Dial).
+// Handshake is a state machine for poll loops with many connections: it never waits. Its users (Acceptor, Dial) limit
+// time and number.
 #pragma once
 
 #include <array>
@@ -28,16 +28,17 @@ Result<Mac> hmac_sha256(const void* key, std::size_t key_bytes, const std::strin
 // Bytes from getrandom(2).
 Status random_bytes(void* data, std::size_t bytes);
 
-// What a connection is for. Both sides must mean the same.
+// The purpose of a connection. It must be the same on both sides.
 enum class Purpose : std::uint8_t { kRoot = 1, kTree = 2, kLink = 3 };
 
-// What one side says of itself. The root service is rank -1.
+// The claim of one side. The root service is rank -1.
 struct Claim {
   Purpose purpose = Purpose::kRoot;
   std::int32_t rank = -1;
   std::uint16_t index = 0;  // of `count` connections between the two
   std::uint16_t count = 1;
-  std::uint64_t communicator = 0;  // of the job, that the connection is for; an acceptor serves all of them and says 0
+  std::uint64_t communicator = 0;  // of the job, to which the connection belongs; an acceptor serves all of them and
+                                   // claims 0
 };
 
 class Handshake {
@@ -46,17 +47,18 @@ class Handshake {
   // `expected_rank`: for the dialler, the rank that must answer; a different one is an error.
   Handshake(Role role, const Secret& secret, const Claim& mine, std::int32_t expected_rank = -1);
 
-  // Does what the socket allows now. True when finished: peer() is then proven, and the socket holds no
-  // byte of the handshake any more. kInvalidUsage: the other end is not tutti, another version of it,
-  // or does not know the secret. kRemoteError: it closed the connection.
+  // Reads and writes what the socket allows now. True when finished: then peer() is verified, and the socket holds no
+  // more bytes of the handshake. kInvalidUsage: the other end is not tutti, another version of it, or does not know the
+  // secret. kRemoteError: it closed the connection.
   Result<bool> advance(int socket);
-  // This side has proven itself, and the other one, which may count on it from now on, has not said that it knows.
+  // This side has sent its proof, and the other side, which may rely on the connection from now on, has not confirmed
+  // it yet.
   [[nodiscard]] bool awaits_welcome() const { return state_ == State::kReadWelcome; }
   // What to poll for: POLLIN or POLLOUT.
   [[nodiscard]] short events() const;
-  // The last error was that: what answered is tutti, but of a job with another secret.
+  // The last error was a wrong secret: the other end is tutti, but of another job.
   [[nodiscard]] bool wrong_secret() const { return wrong_secret_; }
-  // Likewise: what is at the other end is another version of tutti, or says so. Its greeting proves nothing.
+  // The last error was another version of tutti at the other end. Its greeting is not authenticated.
   [[nodiscard]] bool other_version() const { return other_version_; }
   // The other side's claim. REQUIRES: advance() has returned true.
   [[nodiscard]] const Claim& peer() const { return peer_; }

@@ -17,7 +17,7 @@ Status ConnectWait::poll(int fd, short events, int peer, std::string_view late) 
   bool came = false;
   const auto hopeless = [&] {
     if (failure_ == nullptr || !failure_->any_departed() || !failure_->departed(peer)) return Status();
-    // What it sent before its leave notice may have come just after the first look.
+    // Data that it sent before its leave notice may have arrived just after the first poll.
     came = os::kernel().poll(&entry, entries, 0) > 0;
     return came ? Status() : Status::remote(fmt::format("rank {} has left", peer));
   };

@@ -1,5 +1,5 @@
-// How whoever makes a connection waits for others: looks again every kFailureCheckMs at the latest, and ends by
-// failure, departure or the deadline.
+// The wait of a thread that makes a connection: polls at least every kFailureCheckMs, and ends with failure, departure
+// or the deadline.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace tutti::internal::net {
 
 class ConnectWait {
  public:
-  // `failure` and `stalls`, which is told of the waiting, may be null. Both outlive this.
+  // `failure` and `stalls`, which is notified of the wait, may be null. Both outlive this.
   ConnectWait(const FailureState* failure, Deadline deadline, StallWatch* stalls = nullptr)
       : failure_(failure), deadline_(deadline), stalls_(stalls) {}
 
-  // After each look that has not found what is waited for. Ok: wait on. Otherwise, in this order, the failure; what
-  // `hopeless` says, and what `stalls` says, if that is not ok; and behind the deadline what `late` says.
+  // Called after each unsuccessful poll. Ok: continue to wait. Otherwise, in this order: the failure; the result of
+  // `hopeless` and of `stalls`, if not ok; after the deadline the result of `late`.
   template <class Hopeless, class Late>
   [[nodiscard]] Status go_on(Hopeless hopeless, Late late) const {
     if (failure_ != nullptr && failure_->failed()) return failure_->status();
@@ -28,8 +28,8 @@ class ConnectWait {
     return deadline_.passed() ? late() : Status();
   }
 
-  // Waits for `events` of `fd` (-1: for a millisecond), where `peer` is to bring them about. Ok: look again. Otherwise
-  // as go_on(): kRemoteError if the peer has left and has left nothing here, and kTimeout with `late`.
+  // Waits for `events` of `fd` (-1: for a millisecond), which `peer` should cause. Ok: poll again. Otherwise as
+  // go_on(): kRemoteError if the peer has left and has sent nothing, and kTimeout with `late`.
   [[nodiscard]] Status poll(int fd, short events, int peer, std::string_view late) const;
 
  private:

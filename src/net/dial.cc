@@ -104,7 +104,7 @@ bool Dial::unreachable() const {
                      [](const Attempt& a) { return !a.error.empty() && !a.reached; });
 }
 
-// What answers takes its time, and may be the peer.
+// The answering side is slow, but may be the peer.
 bool Dial::connected() const {
   return std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return a.fd.valid() && a.connected; });
 }
@@ -171,7 +171,7 @@ void Dial::fail(Attempt* attempt, const Status& why) {
   attempt->refused = refused;
   attempt->silent = false;
   attempt->reached = attempt->connected || why.is_exhaustion();
-  // The process that listens is alive, even if it is not the peer. What lacks here says nothing of the peer.
+  // A process listens there, even if it is not the peer. A local shortage says nothing about the peer.
   if (attempt->reached) refused_since_ns_ = now_ns();
   if (why.is_exhaustion()) shortage_.note(why);
   attempt->fd.reset();

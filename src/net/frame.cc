@@ -14,7 +14,7 @@
 namespace tutti::internal::net {
 namespace {
 
-// A claimed length is not believed until the bytes come: memory grows with them, by at most this.
+// A claimed length is not trusted: memory grows as the bytes arrive, by at most this at a time.
 constexpr std::size_t kGrowBytes = std::size_t{1} << 20;
 
 std::uint32_t load_length(const unsigned char* head) {

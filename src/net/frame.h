@@ -1,5 +1,5 @@
-// Messages over a stream socket: a length of 4 bytes (little endian), then the bytes. Reading takes
-// exactly the frame and not a byte more, so that a socket can change hands between two frames.
+// Messages over a stream socket: a length of 4 bytes (little endian), then the bytes. Reading takes exactly the frame,
+// so that another part of the code can use the socket after it.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ class FrameReader {
   explicit FrameReader(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
   enum class Progress { kBlocked, kFrame, kClosed };
-  // Reads what is there, up to one frame. kFrame: take() it. kClosed: the peer closed (or reset) the
-  // connection; a frame that was cut short is lost.
+  // Reads the available bytes, up to one frame. kFrame: take() it. kClosed: the peer closed (or reset) the connection;
+  // an incomplete frame is lost.
   Result<Progress> read(int socket);
   std::string take();
 
@@ -31,12 +31,12 @@ class FrameReader {
   std::string body_;
 };
 
-// Queues frames and sends them as the socket takes them.
+// Queues frames and sends them as the socket accepts bytes.
 class FrameWriter {
  public:
   void queue(const std::string& body);
   [[nodiscard]] bool empty() const { return sent_ == bytes_.size(); }
-  // Sends what the socket takes now. kRemoteError if the connection is gone.
+  // Sends the bytes that the socket accepts now. kRemoteError if the connection is closed.
   Status flush(int socket);
 
  private:
@@ -73,7 +73,7 @@ class Packer {
   std::string bytes_;
 };
 
-// The reverse. Reading past the end yields zeros and makes ok() false for good.
+// The reverse. Reading past the end returns zeros and makes ok() false permanently.
 class Unpacker {
  public:
   explicit Unpacker(const std::string& bytes) : bytes_(bytes) {}

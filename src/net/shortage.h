@@ -1,5 +1,5 @@
-// A lack of descriptors or of memory for connections: it may be the doing of strangers, whose pending connections are
-// given up first; if it lasts all the same, it is an error of this process rather than of a peer.
+// A lack of descriptors or of memory for connections. Unauthenticated peers may cause it, so their pending connections
+// are closed first. If it still lasts, it is an error of this process and not of a peer.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@ namespace tutti::internal::net {
 
 class Shortage {
  public:
-  static constexpr std::int64_t kShortageMs = 500;  // longer than an Acceptor needs to give up several strangers
+  static constexpr std::int64_t kShortageMs = 500;  // longer than an Acceptor needs to close several pending
+                                                    // connections
 
-  // Something was not to be had, for the reason `why`.
+  // A resource was not available, for the reason `why`.
   void note(const Status& why);
-  // Something was had.
+  // A resource was available.
   void end() { since_ns_ = 0; }
   [[nodiscard]] bool now() const { return since_ns_ != 0; }
-  // Why, once that has been so for kShortageMs without a pause; else ok.
+  // The reason, if the shortage has lasted for kShortageMs without interruption; else ok.
   [[nodiscard]] const Status& lasting() const { return lasting_; }
-  // Somebody in this process has noted one within the last moments. Any thread.
+  // Some thread of this process has noted a shortage recently. Any thread.
   static bool anywhere();
 
  private:

@@ -22,12 +22,12 @@ constexpr unsigned kUnanswered = 3;      // repetitions, each after at least twi
 constexpr int kLongestRto = 44;          // TCP_RTO_MAX_MS, of Linux 6.15; older headers lack it
 constexpr int kBacklog = 4096;           // the kernel cuts it to net.core.somaxconn
 
-// Between two questions to an idle peer.
+// The time between two keepalive probes to an idle peer.
 std::int64_t ask_period_ms(std::int64_t limit_ms) {
   return std::clamp<std::int64_t>(limit_ms / 10, 1000, 10'000);
 }
 
-// ENOMEM and ENOBUFS have a meaning of their own where a socket is made.
+// ENOMEM and ENOBUFS have a special meaning when a socket is made.
 Status socket_error(const std::string& what, int error) {
   const bool memory = error == ENOMEM || error == ENOBUFS;
   return Status::system(what + (memory ? " (the kernel has no memory left for one: see the memory limit of the "
@@ -36,20 +36,20 @@ Status socket_error(const std::string& what, int error) {
                         error);
 }
 
-// What the network has answered.
+// An error that the network has returned.
 Status connect_error(const std::string& what, int error) {
   const Status status = socket_error(what, error);
   if (error == ECONNREFUSED) return status.with_code(Code::kRemoteError);
   return status.is_exhaustion() ? status : status.with_code(Code::kTimeout);
 }
 
-// What connect(2) has returned at once.
+// An error that connect(2) has returned at once.
 Status connect_failure(const Address& address, int error) {
   const std::string what = "connect to " + address.text();
-  if (address.family() == AF_UNIX) return connect_error(what, error);  // the file's permissions refuse it, too
+  if (address.family() == AF_UNIX) return connect_error(what, error);  // the file's permissions can also refuse it
   const std::string advice = refusal_advice(error);
   if (!advice.empty()) return Status::system(what + advice, error);
-  // Of IPv4 EADDRNOTAVAIL is a lack of ports.
+  // For IPv4, EADDRNOTAVAIL means a lack of ports.
   const bool down =
       error == ENETUNREACH || error == ENETDOWN || (error == EADDRNOTAVAIL && address.family() == AF_INET6);
   if (down && address.is_loopback()) {
@@ -101,7 +101,7 @@ Status wait_for(int fd, short events, Deadline deadline, const char* what) {
   }
 }
 
-// Of an IPv4 connection that a listener for both has accepted: as IPv4.
+// The address of an IPv4 connection that a listener for both families has accepted, as IPv4.
 Address without_mapping(const sockaddr_storage& storage, socklen_t length) {
   const Address address(reinterpret_cast<const sockaddr*>(&storage), length);
   if (address.family() != AF_INET6) return address;
@@ -145,7 +145,7 @@ Result<UniqueFd> listen_unix(const Address& address) {
   if (os::kernel().bind(fd->get(), address.get(), address.length()) != 0)
     return Status::system("bind " + address.text(), errno);
   const bool by_path = reinterpret_cast<const sockaddr_un*>(address.get())->sun_path[0] != '\0';
-  // Nobody can connect before listen(), so the wider mode in between opens nothing.
+  // No process can connect before listen(), so the wider mode until then is harmless.
   if (by_path && ::chmod(address.text().c_str(), 0600) != 0) return Status::system("chmod " + address.text(), errno);
   if (os::kernel().listen(fd->get(), kBacklog) != 0) return Status::system("listen " + address.text(), errno);
   return fd;
@@ -179,7 +179,7 @@ Result<UniqueFd> accept_one(int listener) {
   UniqueFd fd(os::kernel().accept(listener));
   if (!fd.valid()) {
     const int error = errno;
-    // Errors of the network are those of the connection that was about to be accepted: accept(2).
+    // Network errors belong to the connection that was about to be accepted: accept(2).
     const bool harmless = would_block(error) || error == EINTR || error == ECONNABORTED || error == EPROTO ||
                           error == ENETDOWN || error == EHOSTDOWN || error == EHOSTUNREACH || error == ENETUNREACH;
     if (harmless) return UniqueFd();
@@ -231,9 +231,9 @@ void watch_silence(int fd, std::int64_t limit_ms) {
   os::kernel().setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   os::kernel().setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &period_s, sizeof period_s);
   os::kernel().setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &period_s, sizeof period_s);
-  // With it the kernel counts neither unanswered probes nor retransmissions.
+  // With this option the kernel does not limit unanswered probes and retransmissions.
   os::kernel().setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kNeverMs, sizeof kNeverMs);
-  // Otherwise the end of an outage may be found as late as the outage was long. Older kernels refuse it.
+  // Otherwise detecting the end of an outage may take as long as the outage lasted. Older kernels refuse it.
   const int period_ms = period_s * 1000;
   os::kernel().setsockopt(fd, IPPROTO_TCP, kLongestRto, &period_ms, sizeof period_ms);
 }
@@ -253,7 +253,7 @@ bool is_silent(int fd, std::int64_t limit_ms) {
   socklen_t size = sizeof info;
   if (os::kernel().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
   const bool unanswered = info.tcpi_retransmits >= kUnanswered || info.tcpi_probes >= kUnanswered;
-  // The last acknowledgement may be older than the outage by the time between two questions.
+  // The last acknowledgement may be older than the outage by the time between two probes.
   return unanswered && info.tcpi_last_ack_recv >= limit_ms + ask_period_ms(limit_ms);
 }
 

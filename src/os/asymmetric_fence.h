@@ -1,14 +1,14 @@
-// An asymmetric fence: of two sides that each store and then load what the other stores, the one that does so often
-// pays nothing, and the one that does so rarely pays for both, with membarrier(2), whose expedited global form acts on
-// all processes that have registered.
+// An asymmetric fence, for two sides that each store and then load what the other stores. The frequent side pays
+// nothing. The rare side pays for both, with membarrier(2), whose expedited global form acts on all processes that have
+// registered.
 #pragma once
 
 #include <atomic>
 
 namespace tutti::internal {
 
-// True if asymmetric_fence_heavy() orders against all registered processes. Where the kernel lacks it, sleepers
-// must look again after kUnfencedSleepMs.
+// True if asymmetric_fence_heavy() orders against all registered processes. If the kernel lacks it, sleepers must poll
+// again after kUnfencedSleepMs.
 namespace detail {
 extern const bool asymmetric_fence_works;  // registers this process when the library is loaded
 }
@@ -16,11 +16,11 @@ extern const bool asymmetric_fence_works;  // registers this process when the li
   return detail::asymmetric_fence_works;
 }
 void asymmetric_fence_heavy();
-// Again, for a process that was forked after the library was loaded.
+// Registers again, in a process that was forked after the library was loaded.
 void register_for_asymmetric_fence();
-// The other half, for who is never to pay: after a store and before a load that must not pass it, where
-// the other side has an asymmetric_fence_heavy() between its own store and load. A compiler barrier, or a real fence
-// where asymmetric_fence_heavy() does not work.
+// The frequent side's half, between a store and a load that must not pass it; the other side has an
+// asymmetric_fence_heavy() between its own store and load. A compiler barrier, or a real fence where
+// asymmetric_fence_heavy() does not work.
 inline void asymmetric_fence_light() {
   if (asymmetric_fence_works()) [[likely]] {
     std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -5,9 +5,9 @@
 namespace tutti::internal {
 namespace {
 
-// Made when the library is loaded, and never destroyed, as what it guards.
+// Made when the library is loaded, and never destroyed, like the data that it guards.
 ForkMutex& mutex = *new ForkMutex;
-cpu_set_t all TUTTI_GUARDED_BY(mutex);  // none, as all that is static begins
+cpu_set_t all TUTTI_GUARDED_BY(mutex);  // empty: static data starts as zeros
 
 }  // namespace
 

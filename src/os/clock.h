@@ -1,4 +1,4 @@
-// Monotonic time. Everything that waits takes a Deadline, so that nothing waits for ever.
+// Monotonic time. Every wait takes a Deadline, so that every wait ends.
 #pragma once
 
 #include <chrono>

@@ -11,11 +11,11 @@ namespace tutti::internal {
 struct ForkHandlers {
   static inline constinit std::atomic<bool> registered{false};
   static inline constinit std::atomic<ForkAware*> newest{nullptr};
-  // Of the fork that is going on: written while all of them are held, and so by one thread at a time.
+  // State of the current fork: written while all of them are held, so by one thread at a time.
   static inline constinit ForkAware* first = nullptr;
 
   static void add(ForkAware* one) {
-    // Fails without memory: then forks are as safe as without this.
+    // Fails if there is no memory: then forks are only as safe as without this class.
     if (!registered.exchange(true)) static_cast<void>(::pthread_atfork(before, in_parent, in_child));
     one->next_ = newest.load();
     while (!newest.compare_exchange_weak(one->next_, one)) {

@@ -1,26 +1,26 @@
-// What is process-wide must be whole in a forked child: another thread may be changing it when a thread forks, and
-// that thread is not there in the child to end what it has begun.
+// Process-wide objects must be consistent in a forked child. Another thread may be changing one when a thread forks,
+// and that thread does not exist in the child to finish the change.
 #pragma once
 
 #include "os/mutex.h"
 
 namespace tutti::internal {
 
-// Something that waits for its users before a fork, and is told afterwards. REQUIRES: it lives as long as the
-// process, and what before_fork() waits for is never held while another such thing is waited for.
+// An object that waits for its users before a fork, and is notified afterwards. REQUIRES: it lives as long as the
+// process, and no thread holds what before_fork() waits for while it waits for another such object.
 class ForkAware {
  public:
   ForkAware(const ForkAware&) = delete;
   ForkAware& operator=(const ForkAware&) = delete;
   virtual void before_fork() = 0;
   virtual void after_fork_in_parent() = 0;
-  // In the thread that has forked, the only one. Must not allocate.
+  // In the forked child's only thread. Must not allocate.
   virtual void after_fork_in_child() = 0;
 
  protected:
   ForkAware() = default;
   virtual ~ForkAware() = default;
-  // The last thing that the constructor does.
+  // The constructor must call this last.
   void enlist();
 
  private:

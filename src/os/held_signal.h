@@ -1,7 +1,7 @@
-// A signal that the kernel sends a thread for what that thread does (SIGPIPE, SIGXFSZ), held back while it is done
-// inside a library, whose caller's dispositions are not the library's to change.
+// Blocks a signal that the kernel sends a thread for its own action (SIGPIPE, SIGXFSZ), while a library performs that
+// action. A library must not change its caller's signal dispositions.
 //
-// Threads: of the thread that made it alone.
+// Threads: only the thread that made it.
 #pragma once
 
 #include <csignal>
@@ -13,7 +13,7 @@ class HeldSignal {
   explicit HeldSignal(int signal);
   HeldSignal(const HeldSignal&) = delete;
   HeldSignal& operator=(const HeldSignal&) = delete;
-  // Takes the signal away if it has come since, from whomever; one that was pending before stays so.
+  // Discards the signal if it has arrived since, from any source; an earlier pending one stays pending.
   ~HeldSignal();
 
  private:

@@ -33,7 +33,7 @@ class RealKernel final : public Kernel {
   int eventfd() override { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
   // Fails only if the counter is at its limit, and then it is readable.
   void eventfd_write(int fd) override { (void)::eventfd_write(fd, 1); }
-  // Fails if nobody has written.
+  // Fails if there was no write.
   void eventfd_read(int fd) override {
     eventfd_t count = 0;
     (void)::eventfd_read(fd, &count);

@@ -1,7 +1,7 @@
-// The kernel as join, the control tree, failure handling and their sockets see it: descriptors, threads, and the
-// identity of process and host. They call it through Kernel, which tests replace by a simulated network of simulated
-// processes (tests/sim/world.h). Time and locks are in scheduler.h. What only data paths, transports and the binding of
-// processors call is not here.
+// The kernel's calls for joining, the control tree, failure handling and their sockets: descriptors, threads, and the
+// identity of process and host. They go through Kernel, which tests replace by a simulated network of simulated
+// processes (tests/sim/world.h). Time and locks are in scheduler.h. Calls that only data paths, transports and the
+// binding of processors make are not here.
 //
 // Names, arguments, results and errno are those of the system's calls. All sockets and events are non-blocking and
 // close-on-exec.
@@ -64,7 +64,7 @@ class Kernel {
 
 // The real one, unless a test has replaced it.
 Kernel& kernel();
-// Null: the real one. While no other thread of the library runs.
+// Null: the real one. REQUIRES: no other thread of the library runs.
 void replace_kernel(Kernel* simulated);
 
 }  // namespace tutti::internal::os

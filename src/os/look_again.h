@@ -1,5 +1,5 @@
-// The pause between two looks at a word that another thread, a peer process or a device writes without waking anybody.
-// No other wait of the library sleeps for a fixed time.
+// The pause between two polls of a word that another thread, a peer process or a device writes without waking the
+// reader. No other wait of the library sleeps for a fixed time.
 #pragma once
 
 #include <sched.h>
@@ -14,7 +14,7 @@ namespace tutti::internal {
 
 class LookAgain {
  public:
-  // The writer is probably about to write, and may need this processor for it: so the first pauses only yield.
+  // The writer will probably write soon, and may need this processor for it: so the first pauses only yield.
   void pause() {
     if (os::Scheduler* const simulated = os::scheduler(); simulated != nullptr) {
       simulated->sleep_ns(1'000'000);

@@ -1,9 +1,9 @@
-// Locks whose use Clang can prove at compile time (-Wthread-safety, in the suite "tidy"): what is TUTTI_GUARDED_BY a
-// mutex is touched by who holds it alone, and a function that TUTTI_REQUIRES it is called under it. All locks of the
-// library are these; for GCC the annotations are nothing.
+// Locks whose use Clang can prove at compile time (-Wthread-safety, in the suite "tidy"): data that is TUTTI_GUARDED_BY
+// a mutex is accessed only while it is held, and a function that TUTTI_REQUIRES the mutex is called only while it is
+// held. All locks of the library are these. For GCC the annotations are empty.
 //
-// Clang looks into each function by itself, and a lambda is one: what a lambda touches it locks itself, or it says by
-// assert_held() that who runs it holds the lock. So waits are loops here, without a predicate.
+// Clang checks each function by itself, and a lambda is a function: it locks the data that it accesses, or states with
+// assert_held() that its caller holds the lock. So waits are loops here, without a predicate.
 #pragma once
 
 #include <chrono>
@@ -20,13 +20,13 @@
 #else
 #define TUTTI_THREAD_ATTRIBUTE(attribute)
 #endif
-// Of a variable or member.
+// For a variable or member.
 #define TUTTI_GUARDED_BY(mutex) TUTTI_THREAD_ATTRIBUTE(guarded_by(mutex))
-// Of a function: its caller holds the mutex; it takes the mutex; it gives it up. Without an argument: this one.
+// For a function: its caller holds the mutex; it locks the mutex; it unlocks it. Without an argument: this object.
 #define TUTTI_REQUIRES(...) TUTTI_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define TUTTI_ACQUIRE(...) TUTTI_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define TUTTI_RELEASE(...) TUTTI_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
-// Of a function: it takes the mutex for a while, so its caller must not hold it.
+// For a function: it locks the mutex itself, so its caller must not hold it.
 #define TUTTI_EXCLUDES(...) TUTTI_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 
 namespace tutti::internal {
@@ -40,7 +40,7 @@ class TUTTI_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
     if (!mutex_.try_lock()) lock_when_free();
   }
   void unlock() TUTTI_RELEASE() { mutex_.unlock(); }
-  // Does nothing: for code of which Clang cannot see that this thread holds the mutex.
+  // Does nothing: for code in which Clang cannot see that this thread holds the mutex.
   void assert_held() const TUTTI_THREAD_ATTRIBUTE(assert_capability()) {}
 
  private:
@@ -49,7 +49,7 @@ class TUTTI_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex while it lives, but for a time between unlock() and lock().
+// Holds a mutex while it exists, except between unlock() and lock().
 class TUTTI_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) TUTTI_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
@@ -74,7 +74,8 @@ class TUTTI_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
 
 class ConditionVariable {
  public:
-  // Gives the mutex up until another thread notifies, or for no reason: to be called in a loop that looks.
+  // Unlocks the mutex until another thread notifies, or returns spuriously: call it in a loop that checks the
+  // condition.
   void wait(Mutex& mutex) TUTTI_REQUIRES(mutex) {
     if (os::scheduler() != nullptr) [[unlikely]] {
       static_cast<void>(wait_simulated(mutex, kForever));

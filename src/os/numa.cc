@@ -13,7 +13,7 @@ void prefer_node(void* memory, std::size_t bytes, int node) {
   constexpr std::size_t kBits = CHAR_BIT * sizeof(unsigned long);
   std::array<unsigned long, kMostNodes / kBits> nodes{};
   nodes[static_cast<std::size_t>(node) / kBits] = 1ul << static_cast<std::size_t>(node) % kBits;
-  // The kernel takes one bit less than it is told.
+  // The kernel uses one bit less than this number.
   (void)::syscall(SYS_mbind, memory, bytes, MPOL_PREFERRED, nodes.data(), nodes.size() * kBits + 1, 0u);
 }
 

@@ -1,4 +1,4 @@
-// What has no name in C++ and each kind of processor has its own instruction for.
+// Processor instructions that C++ does not expose.
 #pragma once
 
 #if defined(__x86_64__)
@@ -9,7 +9,7 @@
 
 namespace tutti::internal {
 
-// In a loop that waits for memory: gives way to the core's other threads, for tens of nanoseconds.
+// In a loop that polls memory: yields the core to its other hardware threads for tens of nanoseconds.
 inline void pause_processor() {
 #if defined(__x86_64__)
   _mm_pause();
@@ -18,7 +18,7 @@ inline void pause_processor() {
 #endif
 }
 
-// What is behind it does not begin, not even ahead of time, before all loads before it have ended.
+// Later instructions do not start, not even speculatively, before all earlier loads have completed.
 inline void wait_for_loads() {
 #if defined(__x86_64__)
   _mm_lfence();

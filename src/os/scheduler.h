@@ -1,5 +1,5 @@
-// Time, and what a thread blocks in, where tests simulate both (tests/sim/world.h). Normally there is no scheduler:
-// clock.h, mutex.h and look_again.h use the system's clock, locks and sleep, after one predictable branch.
+// Time and blocking, which tests can simulate (tests/sim/world.h). Normally there is no scheduler: clock.h, mutex.h and
+// look_again.h use the system's clock, locks and sleep, after one predictable branch.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ class Scheduler {
   virtual void sleep_ns(std::int64_t ns) = 0;
   // The calling thread wants a lock that another one holds. Lets the others run.
   virtual void await_unlock() = 0;
-  // Until notify_all() of the same condition, or for no reason; false: the deadline has passed. No other thread runs
-  // between the caller's last look and the wait.
+  // Waits until notify_all() of the same condition, or returns spuriously; false: the deadline has passed. No other
+  // thread runs between the caller's last check and the wait.
   virtual bool wait(const void* condition, std::int64_t deadline_ns) = 0;
   virtual void notify_all(const void* condition) = 0;
 
@@ -33,7 +33,7 @@ extern constinit Scheduler* scheduler;
 inline Scheduler* scheduler() {
   return detail::scheduler;
 }
-// While no other thread of the library runs.
+// REQUIRES: no other thread of the library runs.
 void set_scheduler(Scheduler* simulated);
 
 }  // namespace tutti::internal::os

@@ -1,4 +1,4 @@
-// Programs begin by this: a file that a program opens must not become its standard input, output or error.
+// Programs call this first: a file that a program opens must not become its standard input, output or error.
 #pragma once
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // Owner of a file descriptor.
 //
-// None of them is a standard stream's: where the application has closed one of those, the kernel gives its number to
-// the next descriptor, and what is then written to standard output would go into a connection.
+// It never has the number of a standard stream: if the application has closed one, the kernel gives that number to the
+// next descriptor, and output to the stream would go into a connection.
 #pragma once
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ class UniqueFd {
   }
 
  private:
-  // Where no other number is left it stays.
+  // If no other number is free, it keeps its number.
   static int moved(int fd) {
     const int other = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (other < 0) return fd;

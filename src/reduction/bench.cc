@@ -1,5 +1,5 @@
 // Micro-benchmark of the kernels: nanoseconds for tiny counts, GB/s (bytes read and written) for pieces in the caches
-// and in memory. Only ratios within one run mean anything. Optional argument: the name of a SIMD target instead of the
+// and in memory. Only ratios within one run are meaningful. Optional argument: the name of a SIMD target instead of the
 // best.
 #include <algorithm>
 #include <chrono>

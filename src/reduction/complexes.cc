@@ -1,4 +1,4 @@
-// Kernels of the complex types: vectors whose lanes hold real and imaginary parts in turn.
+// Kernels of the complex types: vectors whose lanes alternate between real and imaginary parts.
 #include "reduction/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE

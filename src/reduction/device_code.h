@@ -1,4 +1,4 @@
-// Which code CUDA devices run for a datatype and an operator, and in what blocks.
+// The code that CUDA devices run for a datatype and an operator, and its block size.
 #pragma once
 
 #include "base/types.h"
@@ -6,11 +6,10 @@
 
 namespace tutti::internal::reduction {
 
-// The threads of a block that runs this code; its registers must do for so many.
+// The number of threads in a block for this code; its registers must suffice for them.
 inline constexpr unsigned kDeviceThreads = 512;
 
-// Whether an operator has code of its own for a datatype: what has the same bits is done by the code of another one,
-// see own_code().
+// Whether an operator has its own code for a datatype: operators with the same results share code, see own_code().
 constexpr bool has_own_code(DataType type, ReduceOp op) {
   const bool of_sign = op == ReduceOp::kMax || op == ReduceOp::kMin || op == ReduceOp::kAvg;
   switch (type) {

@@ -1,5 +1,5 @@
-// One element at a time on CUDA devices: what element.h says, with the same bits, by the device's own conversions.
-// Only for nvcc. REQUIRES: compiled with -fmad=false, as element.h is with -ffp-contract=off.
+// One element at a time on CUDA devices: as in element.h, with the same bits, by the device's own conversions. Only for
+// nvcc. REQUIRES: compiled with -fmad=false, as element.h is with -ffp-contract=off.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,7 +13,7 @@
 
 namespace tutti::internal::reduction {
 
-// Exact, and every NaN stays one. On devices older than 8.9 the float8s are converted by instructions of others.
+// Exact, and every NaN stays a NaN. Devices older than 8.9 convert float8 with instructions for other types.
 template <DataType type>
 __device__ inline float widen_on_device(Storage<type> code) {
   if constexpr (type == DataType::kFloat16) return __half2float(__ushort_as_half(code));
@@ -40,7 +40,7 @@ __device__ inline Storage<type> combine_on_device(Storage<type> a, Storage<type>
   }
 }
 
-// Two small floats at once, as the device converts them. The first lies in the lower bits.
+// Two small floats at once, as the device converts them. The first is in the lower bits.
 template <DataType type>
 __device__ inline float2 widen_pair(std::uint32_t codes) {
   if constexpr (type == DataType::kFloat16) {
@@ -53,7 +53,7 @@ __device__ inline float2 widen_pair(std::uint32_t codes) {
   }
 }
 
-// Without a branch: all bits of what is not a number are set.
+// Without a branch: sets all bits of a NaN.
 template <DataType type>
 __device__ inline std::uint32_t narrow_pair(float2 values) {
   if constexpr (type == DataType::kFloat16) {
@@ -72,7 +72,7 @@ __device__ inline std::uint32_t narrow_pair(float2 values) {
   }
 }
 
-// Two at once. NaNs need not be the one that they become in the end.
+// Two at once. NaNs are not normalised yet.
 template <DataType type, ReduceOp op>
 __device__ inline std::uint32_t combine_pair(std::uint32_t a, std::uint32_t b) {
   const float2 p = widen_pair<type>(a);
@@ -82,7 +82,7 @@ __device__ inline std::uint32_t combine_pair(std::uint32_t a, std::uint32_t b) {
   return narrow_pair<type>({combine_floats<op>(p.x, q.x), combine_floats<op>(p.y, q.y)});
 }
 
-// The elements in 32 bits at once: the same as one by one.
+// All elements in 32 bits at once: the same results as one by one.
 template <DataType type, ReduceOp op>
 __device__ inline std::uint32_t combine_word(std::uint32_t a, std::uint32_t b) {
   constexpr bool kBytes = sizeof(Storage<type>) == 1;
@@ -108,7 +108,7 @@ __device__ inline std::uint32_t combine_word(std::uint32_t a, std::uint32_t b) {
   }
 }
 
-// Whether combine_word() is for them.
+// Whether combine_word() supports them.
 constexpr bool combines_words(DataType type, ReduceOp op) {
   if (op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor) return !is_float(type);
   if (is_small_float(type)) return true;

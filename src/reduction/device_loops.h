@@ -1,5 +1,5 @@
-// Loops over elements in the memory of CUDA devices, by several threads together: 16 bytes at a time where the vectors
-// lie alike, several of them on the way in each thread. Only for nvcc.
+// Loops over elements in the memory of CUDA devices, by several threads together: 16 bytes at a time if the vectors
+// have the same alignment, with several loads in flight in each thread. Only for nvcc.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,24 @@
 
 namespace tutti::internal::reduction {
 
-// The threads that run a loop together, and which of them this is.
+// The threads that run a loop together, and the index of this one.
 struct Crew {
   std::size_t index = 0;
   std::size_t size = 1;
 };
 
 inline constexpr std::size_t kPackBytes = 16;
-// Packs of each operand that a thread asks for before it uses the first.
+// Packs of each operand that a thread loads before it uses the first.
 inline constexpr int kPacksAtOnce = 4;
 
-// Elements in registers, as they are read and written at once: in words, so that none is in memory of the thread's own.
+// Elements in registers, as they are loaded and stored at once: in words, so that the compiler uses no local memory.
 template <class T>
 struct alignas(kPackBytes) Pack {
   static constexpr int kWords = kPackBytes / sizeof(std::uint32_t);
   static constexpr int kElements = kPackBytes / sizeof(T);
   std::uint32_t words[kWords];
 
-  // Each element f(element of a, element of b). Of constant numbers, once it is unrolled.
+  // Each element f(element of a, element of b). Indices are constants after unrolling.
   template <class F>
   static __device__ Pack of(const Pack& a, const Pack& b, F&& f) {
     Pack result{};
@@ -121,7 +121,7 @@ __device__ inline void produce(const Crew& crew, const Fold& fold, const std::by
   }
 }
 
-// The fold of an operator. An average is divided by `divisor` where that is not 0.
+// The fold of an operator. An average is divided by `divisor` if that is not 0.
 template <DataType type, ReduceOp op>
 struct OperatorFold {
   using Element = Storage<type>;
@@ -152,7 +152,7 @@ struct OperatorFold {
   }
 };
 
-// Of movement alone.
+// The fold that only copies.
 template <class T>
 struct CopyFold {
   using Element = T;

@@ -7,7 +7,7 @@
 
 namespace tutti::internal::reduction {
 
-// Not inlined: of a datatype's operators each has a loop, and the registers are those of the largest.
+// Not inlined: each operator of a datatype has a loop, and the kernel needs the registers of the largest one.
 template <DataType type, ReduceOp op>
 __device__ __noinline__ void produce_by(Crew crew, std::uint32_t divisor, const std::byte* const* in, int inputs,
                                         std::byte* const* out, int outputs, std::size_t count) {

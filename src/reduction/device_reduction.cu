@@ -9,10 +9,10 @@ namespace tutti::internal::reduction {
 namespace {
 
 constexpr unsigned kThreads = kDeviceThreads;
-// Of a multiprocessor: as many as are resident.
+// Blocks for each multiprocessor: as many as are resident.
 constexpr unsigned kBlocksEach = 4;
 
-// Of the current device; 0 if that cannot be found out.
+// Multiprocessors of the current device; 0 if unknown.
 unsigned multiprocessors() {
   int device = 0;
   int count = 0;

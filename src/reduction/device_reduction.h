@@ -1,5 +1,5 @@
 // Element-wise combination of vectors in the memory of a CUDA device: the host's datatypes and operators (reduction.h),
-// with the host's bits where the inputs are combined in the same order.
+// with the same bits as on the host if the inputs are combined in the same order.
 #pragma once
 
 #include <array>
@@ -26,9 +26,9 @@ struct DeviceReduction {
   std::size_t count = 0;  // elements
 };
 
-// Every output is in[0] op in[1] op ..., from the left. Outputs may be inputs; other overlap is not allowed. Queued on
-// the stream of the current device: a cudaError_t, 0 if it is. REQUIRES: supports(type, op); addresses are multiples of
-// the element's size.
+// Every output is in[0] op in[1] op ..., from the left. Outputs may be inputs; other overlap is not allowed. Queues the
+// work on the stream of the current device. Returns a cudaError_t, 0 on success. REQUIRES: supports(type, op);
+// addresses are multiples of the element's size.
 [[nodiscard]] int reduce_on_device(const DeviceReduction& reduction, DeviceStream stream);
 
 }  // namespace tutti::internal::reduction

@@ -1,5 +1,5 @@
-// One element at a time: what each operator means for each datatype. The reference loops over it; the SIMD
-// kernels use it for what is left over beside whole vectors.
+// One element at a time: the definition of each operator for each datatype. The reference loops over it; the SIMD
+// kernels use it for the elements outside whole vectors.
 #pragma once
 
 #include <bit>
@@ -41,7 +41,7 @@ constexpr auto storage_of() {
 }
 }  // namespace detail
 
-// How an element lies in memory: the C++ type itself, or the code of a small float.
+// The memory format of an element: the C++ type itself, or the code of a small float.
 template <DataType type>
 using Storage = decltype(detail::storage_of<type>());
 
@@ -68,9 +68,8 @@ constexpr Storage<type> narrow_element(float value) {
   if constexpr (type == DataType::kFloat8E5M2) return float_to_e5m2(value);
 }
 
-// Which NaN a NaN is depends on the order of the operands (x86 keeps the first one's bits), and ranks combine in
-// either order. So every result that is a NaN is the same one: that with all bits set, which takes vectors the
-// fewest instructions.
+// The bits of a NaN depend on the order of the operands (x86 keeps the first one's), and ranks combine in either order.
+// So every NaN result is replaced by the NaN with all bits set, which takes the fewest vector instructions.
 template <class F>
 constexpr F kOneNan = std::bit_cast<F>(~std::conditional_t<sizeof(F) == 4, std::uint32_t, std::uint64_t>{});
 template <class F>
@@ -115,7 +114,7 @@ constexpr I combine_integers(I a, I b) {
   if constexpr (op == ReduceOp::kLxor) return static_cast<I>((a != 0) != (b != 0));
 }
 
-// The logical operator that an operator is for booleans.
+// The logical operator that corresponds to an operator for booleans.
 constexpr ReduceOp logical_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::kProd:
@@ -168,7 +167,7 @@ constexpr Storage<type> divide_element(Storage<type> value, std::size_t divisor)
   } else if constexpr (std::is_floating_point_v<T>) {
     return with_one_nan(value / static_cast<T>(divisor));
   } else if constexpr (std::is_signed_v<T>) {
-    // By magnitude, since a divisor above the type's range is allowed and -2^63 has no negative.
+    // By magnitude, because a divisor above the type's range is allowed and -2^63 has no negative.
     const std::uint64_t wide = static_cast<std::uint64_t>(static_cast<std::int64_t>(value));
     return static_cast<T>(value < 0 ? std::uint64_t{0} - (std::uint64_t{0} - wide) / divisor : wide / divisor);
   } else {

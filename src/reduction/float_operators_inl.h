@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// All bits set where `mask` is: the one NaN of element.h.
+// Sets all bits where `mask` is set: the NaN of element.h.
 template <class D>
 HWY_INLINE hn::Vec<D> one_nan_where(D d, hn::Mask<D> mask, hn::Vec<D> v) {
 #if HWY_TARGET <= HWY_AVX3
@@ -30,12 +30,12 @@ HWY_INLINE hn::Vec<D> with_one_nan(D d, hn::Vec<D> v) {
   return one_nan_where(d, hn::IsNaN(v), v);
 }
 
-// x86's extremes return the second operand when one is NaN or both are zero; so the two orders give (b, a) in these
-// cases, and the same bits in all others. Their union is a NaN if one is NaN, and -0 unless both are +0; their
-// intersection is +0 unless both are -0. Those of other architectures may return the number where one is NaN.
+// On x86, min and max return the second operand if one is NaN or both are zero. So the two operand orders give b and a
+// in these cases, and the same bits in all others. Their bitwise or is a NaN if one is NaN, and -0 unless both are +0;
+// their bitwise and is +0 unless both are -0. Other architectures may return the number if one is NaN.
 inline constexpr bool kExtremesKeepNan = HWY_ARCH_X86 != 0;
 
-// Maximum or minimum as combine_floats (element.h), to the bit, wherever NaNs may be lost.
+// Maximum or minimum with the same bits as combine_floats (element.h), except that NaNs may be lost.
 template <ReduceOp op, class D>
 HWY_INLINE hn::Vec<D> extreme(D d, hn::Vec<D> a, hn::Vec<D> b) {
   const auto nan = hn::Or(hn::IsNaN(a), hn::IsNaN(b));
@@ -43,7 +43,7 @@ HWY_INLINE hn::Vec<D> extreme(D d, hn::Vec<D> a, hn::Vec<D> b) {
   return one_nan_where(d, nan, hn::Or(hn::Min(a, b), hn::Min(b, a)));
 }
 
-// As combine_floats (element.h), but a NaN may be any NaN.
+// As combine_floats (element.h), except that a NaN may have any bits.
 template <ReduceOp op, class D>
 HWY_INLINE hn::Vec<D> combine_with_any_nan(D d, hn::Vec<D> a, hn::Vec<D> b) {
   if constexpr (op == ReduceOp::kProd) {
@@ -60,7 +60,7 @@ HWY_INLINE hn::Vec<D> combine_with_any_nan(D d, hn::Vec<D> a, hn::Vec<D> b) {
   }
 }
 
-// As combine_floats, to the bit.
+// The same bits as combine_floats.
 template <ReduceOp op, class D>
 HWY_INLINE hn::Vec<D> combine_float_vectors(D d, hn::Vec<D> a, hn::Vec<D> b) {
   if constexpr (op == ReduceOp::kMax && kExtremesKeepNan) {

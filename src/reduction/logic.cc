@@ -1,5 +1,5 @@
-// Kernels of the bitwise and logical operators of the integer types, and of all operators of booleans. What they do
-// depends on the width of an element alone: signed and unsigned types share them.
+// Kernels of the bitwise and logical operators of the integer types, and of all operators of booleans. They depend only
+// on the width of an element, so signed and unsigned types share them.
 #include "reduction/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -42,7 +42,7 @@ struct LogicOperation {
 #endif
 };
 
-// The loops of bytes, for elements of several.
+// The loops of bytes, for elements of several bytes.
 template <ReduceOp op, std::size_t size>
 struct BytesOperation {
   using Bytes = Loops<LogicOperation<std::uint8_t, op>, false>;

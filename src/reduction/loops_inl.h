@@ -70,7 +70,7 @@ struct Loops {
   static constexpr std::size_t kSmallVectorBytes = 16;
   static constexpr std::size_t kLineBytes = 64;
   static constexpr std::size_t kBlockBytes = V::kUnroll * kVectorBytes;
-  // From here on it pays to align the target first: a misaligned store crosses a cache line every time.
+  // From this size on, aligning the target first pays: each misaligned store crosses a cache line.
   static constexpr std::size_t kAlignFromBytes = 2048;
   static_assert(kLineBytes % kVectorBytes == 0 && kAlignFromBytes >= 2 * kLineBytes);
 
@@ -124,7 +124,7 @@ struct Loops {
     return (std::size_t{0} - reinterpret_cast<std::uintptr_t>(target)) % kLineBytes;
   }
 
-  // Blocks of kUnroll vectors from `done` on; returns how far it came. `twice`: also into `also`.
+  // Blocks of kUnroll vectors from `done` on; returns the end. `twice`: also writes to `also`.
   template <bool stream, bool twice = false>
   static HWY_INLINE std::size_t combine_blocks(std::byte* target, const std::byte* a, const std::byte* b,
                                                std::size_t done, std::size_t bytes, std::byte* also = nullptr) {
@@ -193,7 +193,8 @@ struct Loops {
       return in_default_mode(&combine_streaming, target, a, b, count);
     const std::size_t bytes = count * sizeof(T);
     const std::size_t head = bytes_to_line(target);
-    // A target between two elements' alignments never meets a line; such memory gets ordinary stores.
+    // If the target is not a multiple of the element size, no element is aligned to a line; then ordinary stores are
+    // used.
     if (bytes < kAlignFromBytes || head % sizeof(T) != 0) return combine(target, a, b, count);
     combine_in_default_mode(target, a, b, head / sizeof(T));
     const std::size_t done = combine_blocks<true>(target, a, b, head, bytes);

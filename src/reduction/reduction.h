@@ -1,5 +1,5 @@
-// Element-wise combination of two vectors in host memory: every datatype, every operator, SIMD chosen
-// at run time for the processor at hand.
+// Element-wise combination of two vectors in host memory: every datatype, every operator, with SIMD chosen at run time
+// for the processor.
 //
 // Semantics, the same in every SIMD target and in the scalar reference:
 //  - integers: sum and prod wrap modulo 2^bits; max and min compare as signed or unsigned by type; band, bor and bxor
@@ -27,9 +27,9 @@
 
 namespace tutti::internal::reduction {
 
-// target[i] = a[i] op b[i] for i < count elements. target may equal a or b (or both) exactly; other overlap
-// is not allowed. No alignment is required beyond that of std::byte. Any number of threads may call it at
-// the same time on different targets; a direct pointer to the code for this processor.
+// target[i] = a[i] op b[i] for i < count elements. target may equal a or b (or both) exactly; other overlap is not
+// allowed. No alignment is required beyond that of std::byte. Any number of threads may call it at the same time on
+// different targets. It points directly to the code for this processor.
 using Combine = void (*)(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count);
 // target[i] = also[i] = a[i] op b[i]. target may equal a or b; `also` overlaps nothing.
 using CombineTwice = void (*)(std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
@@ -43,20 +43,20 @@ struct Kernels {
   // Orders its stores before it returns (sfence). Short outputs, and those whose address is not a multiple
   // of the element's size, get ordinary stores.
   Combine combine_streaming = nullptr;
-  // Each of these into two places in one pass; as fast as can be where both have the same address modulo 64.
+  // The same into two targets in one pass; fastest if both have the same address modulo 64.
   CombineTwice combine_twice = nullptr;
   CombineTwice combine_twice_streaming = nullptr;
   // Null unless op is kAvg.
   Finish finish = nullptr;
-  // As `combine` where the caller knows that the thread is in the default floating-point mode: it does not look.
+  // As `combine`, without the check of the floating-point mode: the caller knows that it is the default one.
   Combine combine_in_default_mode = nullptr;
 };
 
-// The reference lives for ever. A table look-up. Of what supports() denies all pointers are null.
+// A table look-up; the reference is always valid. If supports() is false, all pointers are null.
 const Kernels& kernels(DataType type, ReduceOp op);
 
-// target[i] = factor * source[i], i < count elements; `factor` is one element, and the product as kProd has it. target
-// may equal source. REQUIRES: supports(type, kProd).
+// target[i] = factor * source[i], i < count elements; `factor` is one element; the product is the same as with kProd.
+// target may equal source. REQUIRES: supports(type, kProd).
 void scale(DataType type, std::byte* target, const std::byte* source, const void* factor, std::size_t count);
 
 // Name of the SIMD target in use, for reports: "AVX3", "AVX2", ...

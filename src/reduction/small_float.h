@@ -18,10 +18,10 @@ struct SmallFormat {
   int bias;
   // Magnitudes above it are special: infinity or NaN.
   std::uint32_t largest_finite;
-  // What a finite value or infinity becomes that rounds above largest_finite: largest_finite where the
-  // format saturates, infinity where it does not.
+  // The result for a value that rounds above largest_finite, and for infinity: largest_finite if the format saturates,
+  // infinity if it does not.
   std::uint32_t overflow;
-  // The code that every NaN becomes: all bits set.
+  // The code of every NaN: all bits set.
   constexpr std::uint32_t one_nan() const { return (1u << bits) - 1; }
   bool operator==(const SmallFormat&) const = default;
 };

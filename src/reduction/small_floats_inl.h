@@ -60,7 +60,7 @@ HWY_INLINE hn::Vec<DI> narrow_lanes(DI di, hn::Vec<hn::RebindToFloat<DI>> value)
   const auto subnormal = hn::Sub(hn::BitCast(di, rounded), hn::Set(di, static_cast<std::int32_t>(kMagicBits)));
   constexpr std::int32_t kSmallestNormal = static_cast<std::int32_t>(power_of_two_bits(1 - f.bias));
   auto code = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, kSmallestNormal)), subnormal, normal);
-  // In every format `overflow` is the largest finite magnitude or the one after it, so that a minimum serves.
+  // In every format `overflow` is the largest finite magnitude or the one after it, so that a minimum suffices.
   static_assert(f.overflow == f.largest_finite || f.overflow == f.largest_finite + 1);
   code = hn::Min(code, hn::Set(di, static_cast<std::int32_t>(f.overflow)));
   const auto nan = hn::Gt(magnitude, hn::Set(di, static_cast<std::int32_t>(kFloatInfinityBits)));
@@ -124,8 +124,8 @@ HWY_INLINE hn::Vec<D> through_float_native_half(D d, hn::Vec<D> a, hn::Vec<D> b,
 template <DataType type>
 constexpr bool kNative = type == DataType::kFloat16 && (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3);
 
-// The vectors of codes that the loops take. Half a vector where the processor converts: from and to memory that is
-// one instruction, while a whole vector would have to be taken apart and put together.
+// The vectors of codes in the loops. Half a vector if the processor converts: from and to memory that is one
+// instruction, while a whole vector would have to be split and joined.
 template <DataType type>
 using SmallFloatTag =
     std::conditional_t<kNative<type>, hn::Half<hn::ScalableTag<Storage<type>>>, hn::ScalableTag<Storage<type>>>;

@@ -1,5 +1,5 @@
-// Inside of reduction: the tables of kernels, one per SIMD target (Highway's HWY_TARGET bits), and how the
-// translation units that hold the kernels fill them. Tests use it to run every target the processor has.
+// Internal to reduction: the tables of kernels, one for each SIMD target (Highway's HWY_TARGET bits), and the functions
+// of the kernels' translation units that fill them. Tests use it to run every target of the processor.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ void in_default_mode(Combine kernel, std::byte* target, const std::byte* a, cons
 void in_default_mode(CombineTwice kernel, std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
                      std::size_t count);
 void in_default_mode(Finish kernel, std::byte* target, std::size_t count, std::size_t divisor);
-// Whether a kernel that was called has to call itself by in_default_mode(). A nanosecond where it may have to.
+// Whether a kernel must call itself through in_default_mode(). The check takes a nanosecond.
 template <bool floats>
 inline bool leaves_default_mode() {
   return floats && !FloatMode::current().is_default();

@@ -15,7 +15,7 @@ static_assert(kCopyBytes >= kMostElementBytes);
 
 void combine(const UserOperator& op, int datatype, std::size_t element_bytes, std::byte* target,
              const std::byte* earlier, const std::byte* later, std::size_t bytes) {
-  // The function writes where the later operand is.
+  // The function overwrites the later operand.
   if (target != earlier) {
     if (target != later) std::memcpy(target, later, bytes);
     return op.apply(earlier, target, bytes / element_bytes, datatype);

@@ -1,4 +1,4 @@
-// Operators that are functions of the program's: how two vectors are combined with them.
+// Combines two vectors with a user-defined operator function.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ class UserOperator {
   UserOperator(const UserOperator&) = delete;
   UserOperator& operator=(const UserOperator&) = delete;
   virtual ~UserOperator() = default;
-  // inout[i] = in[i] op inout[i], i < count elements of `datatype`, as the program calls it, aligned in any way; the
-  // two do not overlap. May throw.
+  // inout[i] = in[i] op inout[i], i < count elements of `datatype` (the program's handle), with any alignment; the two
+  // do not overlap. May throw.
   virtual void apply(const std::byte* in, std::byte* inout, std::size_t count, int datatype) const = 0;
 };
 

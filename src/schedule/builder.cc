@@ -98,8 +98,8 @@ void Builder::write(std::uint32_t index, Cell& cell) {
   cell.last_writer = static_cast<std::int32_t>(index);
 }
 
-// Nobody has written the chunks yet. The steps that read the input go on doing so, and only the next real writer waits
-// for them.
+// No step has written the chunks yet. Steps may continue to read the input, and only the next real writer waits for
+// them.
 void Builder::touch_copied_input(std::uint32_t index, const Step& step) {
   for (std::uint32_t i = 0; i < step.chunks; ++i) {
     Cell& both = cell(step.target, step.target_chunk + i);
@@ -264,7 +264,7 @@ void Builder::add_at(StepKind kind, std::int32_t peer, At source, At target, std
     const ChunkRange held = place.buffer == Buffer::kInput ? input_ : output_;
     if (!scratch && (place.range.first < held.first || place.range.first + chunks > held.first + held.count))
       fail(fmt::format("chunks {}+{} of a buffer that has {}+{}", place.range.first, chunks, held.first, held.count));
-    // What is cut otherwise has another size.
+    // A chunk in another part of a block has another size.
     if (place.range.first % shape_.chunks_per_block() != target.chunk % shape_.chunks_per_block())
       fail("the source's chunks are other parts of a block than the target's");
     if (place.is_written && !scratch) {

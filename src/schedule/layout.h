@@ -1,11 +1,10 @@
-// Where chunks lie, for one call: the only place that knows sizes.
+// The positions of chunks, for one call: the only code that knows sizes.
 //
 // Input and output share one coordinate, the byte offset in the whole vector (blocks x count elements); a buffer that
 // holds only one block (the output of reduce-scatter and scatter, the input of all-gather and gather) is given a base
 // address such that base + offset is right for that block. Scratch is cut in the same way, and may be longer than the
-// vector.
-// Where blocks have sizes of their own, each is one chunk, and a table says where it lies in which buffer.
-// See address rules in executor/operation.h.
+// vector. If blocks have different sizes, each is one chunk, and a table has its position in each buffer. See address
+// rules in executor/operation.h.
 #pragma once
 
 #include <algorithm>
@@ -23,10 +22,10 @@ struct ByteRange {
   std::size_t size = 0;
 };
 
-// A slice [begin, begin + extent) of the elements of every block, each cut into `parts` nearly equal
-// chunks. Cuts fall on multiples of 64 bytes of the slice where chunks are large enough for that to
-// cost no balance (of elements that do not fill lines evenly, on multiples of both; of longer ones, between any two),
-// never within an element, and nothing is padded; the rule depends on the sizes alone, so all ranks cut alike.
+// A slice [begin, begin + extent) of the elements of every block, each cut into `parts` nearly equal chunks. If chunks
+// are large enough to stay balanced, cuts are at multiples of 64 bytes of the slice (for elements that do not fill
+// lines evenly, at multiples of both; for longer elements, between any two). A cut is never within an element, and
+// nothing is padded. The rule depends only on the sizes, so all ranks cut in the same way.
 class Layout {
  public:
   Layout() = default;
@@ -39,7 +38,7 @@ class Layout {
         stride_(block_elements * element_bytes),
         begin_(slice_begin * element_bytes),
         extent_(slice_elements),
-        unit_(parts_ == 1 ? 1 : cut_unit(slice_elements, parts_, element_bytes)),  // divides only where it must
+        unit_(parts_ == 1 ? 1 : cut_unit(slice_elements, parts_, element_bytes)),  // avoids a division if it can
         element_bytes_(element_bytes) {}
 
   // Offset of the first byte of chunk c.
@@ -63,7 +62,7 @@ class Layout {
     return {from, begin(last) + size(last) - from};
   }
 
-  // The least number of elements that fill lines of 64 bytes; one where an element is longer than a line.
+  // The smallest number of elements that fill whole lines of 64 bytes; one if an element is longer than a line.
   static constexpr std::size_t elements_of_lines(std::size_t element_bytes) {
     constexpr unsigned kLineBits = 6;
     const auto bits = static_cast<unsigned>(std::countr_zero(element_bytes));
@@ -91,11 +90,11 @@ class Layout {
   std::size_t element_bytes_ = 1;
 };
 
-// By Buffer: where its chunks lie, by number. Chunks that input and output share, as in an in-place call, have the same
-// coordinates in both. Null where no step touches the buffer.
+// By Buffer: the positions of its chunks, by number. Chunks that input and output share, as in an in-place call, have
+// the same coordinates in both. Null if no step accesses the buffer.
 using ChunkPlaces = std::array<const ByteRange*, kBuffers>;
 
-// The bytes [begin, begin + extent) of every chunk of a table: of those that end before there are none.
+// The bytes [begin, begin + extent) of every chunk of a table; empty for chunks that end before `begin`.
 class TableLayout {
  public:
   explicit TableLayout(const ChunkPlaces& places, std::size_t begin = 0, std::size_t extent = SIZE_MAX)

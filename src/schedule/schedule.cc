@@ -33,7 +33,7 @@ std::string range_text(ChunkRange r) {
   return text;
 }
 
-// The source's and the target's chunks where they are not the same.
+// The chunks of source and target, if they differ.
 std::string chunks_text(const Step& s) {
   if (s.source_chunk == s.target_chunk) return range_text(s.target_range());
   return fmt::format("{} -> {}", range_text(s.source_range()), range_text(s.target_range()));
@@ -57,7 +57,7 @@ std::string peer_text(const Step& s) {
   return std::string(is_recv(s.kind) ? "from " : "to ") + std::to_string(s.peer);
 }
 
-// Of the text that all steps have in a column.
+// The width of a column over all steps.
 std::size_t widest(const Schedule& schedule, std::string (*text_of)(const Step&)) {
   std::size_t width = 0;
   for (const Step& s : schedule.steps) width = std::max(width, text_of(s).size());

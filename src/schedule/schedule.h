@@ -1,11 +1,10 @@
-// A schedule is one rank's part of a collective, as data: which chunks it sends to whom, what it
-// receives, what it combines, in which order. It holds no sizes, no addresses, no time: chunks are
-// numbers, and only a Layout (layout.h) says which bytes a chunk is. One schedule therefore serves
-// every count and datatype, runs on any executor, and can be proven (verify.h) and simulated.
+// A schedule is one rank's part of a collective, as data: which chunks it sends to which peer, receives and combines,
+// and in which order. It has no sizes, addresses or times: chunks are numbers, and only a Layout (layout.h) maps them
+// to bytes. One schedule therefore serves every count and datatype, runs on any executor, and can be proven (verify.h)
+// and simulated.
 //
-// Order: steps that talk to one peer in one direction form a lane and happen in schedule order. The
-// k-th chunk that a rank sends to a peer is the k-th chunk which that peer receives from the rank.
-// Steps of different lanes are ordered by their dependencies alone.
+// Order: steps with one peer in one direction form a lane and run in schedule order. The k-th chunk that a rank sends
+// to a peer is the k-th chunk that the peer receives from the rank. Only dependencies order steps of different lanes.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +19,17 @@ namespace tutti::internal::schedule {
 enum class StepKind : std::uint8_t {
   kSend,        // source -> peer
   kRecv,        // peer -> target
-  kRecvReduce,  // target = source (op) what the peer sent, or the other way round: see Step::reversed
+  kRecvReduce,  // target = source (op) the peer's chunks, or the other way round: see Step::reversed
   kCopy,        // target = source
   kReduce,      // target = source (op) operand, or the other way round
 };
 
-// In which order the ranks' values are combined: any, or a0 op a1 op ... with brackets anywhere, as operators need that
-// do not commute.
+// The order in which the ranks' values are combined: any, or a0 op a1 op ... with any grouping, as non-commutative
+// operators need.
 enum class Order : bool { kAny, kRanks };
 
-// Where a chunk lies. Each buffer has chunk numbers of its own. An in-place call makes kInput and kOutput the same
-// memory, chunk c of one that of the other, and the Builder orders accesses as if they always were
+// The buffer of a chunk. Each buffer numbers its chunks. In an in-place call, kInput and kOutput are the same memory,
+// chunk c of one equal to chunk c of the other. The Builder orders accesses as if that were always so
 // (CollectiveInfo::input_is_output).
 enum class Buffer : std::uint8_t { kInput = 0, kOutput = 1, kScratch = 2 };
 inline constexpr int kBuffers = 3;
@@ -88,14 +87,14 @@ constexpr bool writes(const Step& s, Buffer b) {
   return writes_target(s.kind) && s.target == b;
 }
 
-// Whether `later` begins only after all of `earlier`, dependency or not: steps that receive from one peer
-// are a lane that takes them one after the other, and so are all local steps of a rank.
+// Whether `later` begins only after all of `earlier`, even without a dependency: steps that receive from one peer run
+// one after the other in a lane, and so do all local steps of a rank.
 constexpr bool same_ordered_lane(const Step& earlier, const Step& later) {
   if (is_local(earlier.kind)) return is_local(later.kind);
   return is_recv(earlier.kind) && is_recv(later.kind) && earlier.peer == later.peer;
 }
 
-// The chunks of one buffer that a step touches.
+// The chunks of one buffer that a step accesses.
 struct Touched {
   Buffer buffer = Buffer::kInput;
   ChunkRange range;
@@ -103,7 +102,7 @@ struct Touched {
   bool in_target = false;  // it is the target, or the operand, which has the target's chunks; else it is the source
 };
 
-// Calls f(touched) for each buffer that the step touches.
+// Calls f(touched) for each buffer that the step accesses.
 template <class F>
 void for_touched(const Step& s, F f) {
   if (reads_source(s.kind)) f(Touched{s.source, s.source_range(), false, false});
@@ -111,13 +110,13 @@ void for_touched(const Step& s, F f) {
   if (writes_target(s.kind)) f(Touched{s.target, s.target_range(), true, true});
 }
 
-// How a collective's data is cut, which fixes what a chunk number means on every rank:
+// How a collective's data is cut. This defines the chunk numbers on every rank:
 //  - all-reduce, broadcast, reduce, scans: the vector of `count` elements in `chunks` parts, blocks == 1;
 //  - reduce-scatter, all-gather, gather, scatter, all-to-all: block b belongs to rank b, or is for it; each block of
 //    `count` elements is cut into chunks / blocks parts, so chunk c is part of block c / (chunks / blocks);
 //  - barrier: one chunk of no bytes.
-// Input and output number the chunks of the vector, also where they hold only some of them. Scratch numbers its own,
-// cut as the vector's blocks are; a rank has as many as its steps use.
+// Input and output use the chunk numbers of the vector, even if they hold only some of the chunks. Scratch has its own
+// chunk numbers and is cut like the vector's blocks; a rank has as many scratch chunks as its steps use.
 struct Shape {
   Collective collective = Collective::kAllReduce;
   std::int32_t ranks = 1;
@@ -125,7 +124,7 @@ struct Shape {
   std::uint32_t chunks = 1;  // of the whole vector
   std::uint32_t blocks = 1;  // 1, or ranks
 
-  // Divides only where it must: it is on the path of every operation.
+  // Avoids a division if it can, because it is on the path of every operation.
   [[nodiscard]] constexpr std::uint32_t chunks_per_block() const {
     if (chunks == blocks) return 1;
     return blocks == 1 ? chunks : chunks / blocks;
@@ -146,18 +145,18 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-// The steps before which a step may not touch a byte. A dependency is a step index; it is satisfied
-// byte by byte: where both steps touch the same chunk of the same memory, and one of them writes it, the dependent may
-// work on those bytes of it that the other has finished with (for a send: that the transport no longer reads). Where
-// the two share no memory it is of order alone: the dependent begins when the other is done.
+// A dependency is the index of a step for which a step must wait. It is satisfied byte by byte. If both steps access
+// the same chunk of the same memory, and one of them writes it, the dependent may work on the bytes that the other has
+// finished (for a send: that the transport no longer reads). If they share no memory, it only orders them: the
+// dependent begins when the other is done.
 struct Schedule {
   Shape shape;
   std::int32_t rank = 0;
   std::vector<Step> steps;
   std::vector<std::uint32_t> dependencies;  // step indices, each lower than that of its dependent
   std::uint32_t scratch_chunks = 0;         // scratch has chunks 0, 1, ..., scratch_chunks - 1
-  // Every step of every rank stays inside one block, so the executors may run the schedules on slices of each block
-  // in turn (only whole blocks are contiguous in memory). The same on all ranks.
+  // Every step of every rank stays inside one block, so the executors may run the schedules on one slice of each block
+  // after another (only whole blocks are contiguous in memory). The same on all ranks.
   bool sliceable = true;
 
   [[nodiscard]] std::span<const std::uint32_t> dependencies_of(const Step& s) const {
@@ -166,8 +165,8 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// Where a step and one that it depends on touch the same memory, and one of them writes it: the dependent has to stay
-// behind the other there.
+// Memory that a step and its dependency both access, and one of them writes: there the dependent must stay behind the
+// other.
 struct Conflict {
   Touched later;               // of the dependent
   Touched earlier;             // of the step that it depends on
@@ -184,7 +183,7 @@ std::string to_text(const Schedule& schedule);
 template <class F>
 void for_conflicts(const Shape& shape, const Step& later, const Step& earlier, F f) {
   const bool one_memory = info_of(shape.collective).input_is_output;
-  // By which parts conflict; the stricter one counts.
+  // Indexed by the conflicting parts; the stricter one applies.
   Conflict found[2][2];
   bool any[2][2] = {};
   for_touched(later, [&](const Touched& l) {

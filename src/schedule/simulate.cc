@@ -14,42 +14,42 @@ constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 constexpr const char* kUnlike = "the ranks that it stands for do not do the same";
 constexpr std::uint64_t kEventsBetweenInterrupts = 1 << 16;
 
-// What happens next to a step.
+// The next event of a step.
 enum class Stage : std::uint8_t {
-  kStart,   // of a send: the sender's processor begins; of all others the whole of it
-  kInject,  // of a send: its bytes meet the first resource
+  kStart,   // for a send: the sender's processor begins; for all others the whole step
+  kInject,  // for a send: its bytes reach the first resource
 };
 
 struct Event {
   double time_us = 0;
-  std::uint64_t number = 0;  // of two at the same time the one that was found first
+  std::uint64_t number = 0;  // at equal times, the event that was found first
   std::uint32_t step = 0;
   Stage stage = Stage::kStart;
   bool operator>(const Event& o) const { return time_us != o.time_us ? time_us > o.time_us : number > o.number; }
 };
 
-// Of a step. Steps of all ranks are numbered through.
+// The state of a step. Steps of all ranks have consecutive numbers.
 struct State {
-  double ready_us = 0;  // it begins no earlier, as far as is known
-  double floor_us = 0;  // what it depends on has not ended earlier
-  double first_us = 0;  // its first piece is done; then `end_us` is known, too
+  double ready_us = 0;  // its earliest begin, as far as known
+  double floor_us = 0;  // the end of its dependencies
+  double first_us = 0;  // when its first piece is done; then `end_us` is known, too
   double end_us = 0;
-  double arrived_us = 0;        // of a receive: the first piece is there
+  double arrived_us = 0;        // for a receive: the first piece has arrived
   double arrived_end_us = 0;    // the last one
   std::uint32_t waits = 0;      // steps that it has to wait for and that have not begun
-  std::uint32_t sends = 0;      // of a receive: messages to come; of a send: 1 while it waits for its receive
+  std::uint32_t sends = 0;      // for a receive: missing messages; for a send: 1 while it waits for its receive
   std::uint32_t match = kNone;  // of a send: the receive of its first chunk
   std::uint32_t last = kNone;   // of a send: the receive of its last chunk
 };
 
-// Of a rank's current call.
+// The end of a rank's current call.
 struct CallEnd {
   std::uint32_t left = 0;  // steps
   double us = 0;           // the latest end of those that have one
   int calls = 0;           // that have ended
 };
 
-// The steps that begin behind each: in compressed rows.
+// The dependents of each step, in compressed rows.
 struct Dependents {
   std::vector<std::uint32_t> first;  // one more than steps
   std::vector<std::uint32_t> steps;
@@ -121,7 +121,7 @@ class Simulation {
     for (const Schedule& one : schedules_) {
       first_step_.push_back(static_cast<std::uint32_t>(steps_.size()));
       for (int call = 0; call < options_.calls; ++call) {
-        // Those of later calls wait for the call before, too.
+        // Steps of later calls also wait for the call before.
         if (call > 0) {
           for (std::size_t i = 0; i < one.steps.size(); ++i) states_[steps_.size() + i].waits = 1;
         }
@@ -130,7 +130,7 @@ class Simulation {
     }
   }
 
-  // Calls f(earlier, later) for each pair of steps of a rank of which the later one has to wait for the earlier one.
+  // Calls f(earlier, later) for each pair of steps of a rank in which the later one waits for the earlier one.
   template <class F>
   void for_dependencies(F f) const {
     std::unordered_map<std::uint64_t, std::uint32_t> last_of_lane;
@@ -161,7 +161,7 @@ class Simulation {
     for_dependencies([&](std::uint32_t earlier, std::uint32_t later) { dependents_.steps[filled[earlier]++] = later; });
   }
 
-  // The chunks of one lane are counted at both ends.
+  // One lane, whose chunks are counted at both ends.
   struct Lane {
     std::vector<std::uint32_t> sends;
     std::vector<std::uint32_t> receives;
@@ -188,7 +188,7 @@ class Simulation {
     }
     return {};
   }
-  // Of several peers that one rank stands for.
+  // For several peers that one rank represents.
   Status match_one_to_one(const Lane& lane) {
     if (lane.sends.size() != lane.receives.size())
       return bad((lane.sends.empty() ? lane.receives : lane.sends)[0], kUnlike);
@@ -238,11 +238,11 @@ class Simulation {
 
   void push(double time_us, std::uint32_t s, Stage stage) { events_.push({time_us, next_number_++, s, stage}); }
 
-  // All that it had to wait for on its own rank has begun.
+  // All steps for which it had to wait on its own rank have begun.
   void release(std::uint32_t s) {
     State& state = states_[s];
     if (!is_recv(step(s).kind)) return push(state.ready_us, s, Stage::kStart);
-    state.waits = kNone;  // it is there
+    state.waits = kNone;  // its message has arrived
     if (state.sends == 0) return push(std::max(state.ready_us, state.arrived_us), s, Stage::kStart);
     if (waiting_send_.empty()) return;
     const auto waiting = waiting_send_.find(s);
@@ -280,7 +280,7 @@ class Simulation {
     return {};
   }
 
-  // Gives a processor of the rank work that is there at `time_us`; returns when all is done that the rank has.
+  // Gives a processor of the rank work at `time_us`; returns the time at which all work of the rank is done.
   double work(std::uint32_t s, double time_us, double work_us, bool has_waited = false) {
     const int rank = rank_of(s);
     double& busy = ranks_[static_cast<std::size_t>(rank)];  // until then the rank has work
@@ -292,7 +292,7 @@ class Simulation {
     const double takes = work_us * net_.slowness(rank);
     timing_.processor_us[static_cast<std::size_t>(&processor - processors_.data())] += takes;
     timing_.work_us[static_cast<std::size_t>(rank)] += takes;
-    // While the rank waits for its turn, others have the processor.
+    // While the rank waits for a time slice, other ranks use the processor.
     busy = std::max(processor, begin) + takes;
     processor = std::max(processor, begin - turn) + takes;
     return busy;
@@ -318,7 +318,7 @@ class Simulation {
     return route_.piece_bytes > 0 ? std::min(route_.piece_bytes, bytes) : bytes;
   }
 
-  // The bytes meet all resources of the route, a piece after the other.
+  // The bytes pass all resources of the route, one piece after the other.
   void inject(std::uint32_t s, double time_us) {
     State& state = states_[s];
     const double bytes = bytes_of(step(s));
@@ -369,8 +369,8 @@ class Simulation {
     complete(s, time_us, piece < bytes ? piece * each * slowness(s) : 0, piece < bytes ? first : 0);
   }
 
-  // The step has begun at `begin_us`; its last piece takes `tail_us` behind that of what it depends on; its first one
-  // is done at `first_us`, or with the whole where that is 0.
+  // The step has begun at `begin_us`. Its last piece takes `tail_us` after the last piece of its dependencies. Its
+  // first piece is done at `first_us`, or, if that is 0, with the whole step.
   void complete(std::uint32_t s, double begin_us, double tail_us, double first_us) {
     State& state = states_[s];
     state.end_us = std::max(state.end_us, state.floor_us + (state.floor_us > begin_us ? tail_us : 0));
@@ -387,12 +387,12 @@ class Simulation {
     end_step(static_cast<std::size_t>(rank), state.end_us);
   }
 
-  // Not the processor's time: it would be promised for then, and what comes before would wait for it.
+  // Does not reserve the processor: earlier work would wait for a reservation in the future.
   double begin_call(std::size_t rank, double time_us) {
     double& busy = ranks_[rank];
     return busy = std::max(busy, time_us) + net_.call_us();
   }
-  // With the last one of a call the next call begins.
+  // The last step of a call begins the next call.
   void end_step(std::size_t rank, double end_us) {
     CallEnd& end = ends_[rank];
     end.us = std::max(end.us, end_us);
@@ -410,7 +410,7 @@ class Simulation {
     }
   }
 
-  // How far the earlier step must have come for the later one to begin, and to end.
+  // How far the earlier step must have advanced for the later one to begin, and to end.
   void let_follow(const Shape& shape, std::uint32_t earlier, std::uint32_t later) {
     const State& from = states_[earlier];
     State& to = states_[later];
@@ -427,7 +427,7 @@ class Simulation {
       end = std::max(end, (high - c.earlier.range.first) / whole);
     });
     const bool same_lane = same_ordered_lane(e, l) || (e.kind == StepKind::kSend && l.kind == StepKind::kSend);
-    if (begin < 0 && !same_lane) begin = end = 1;  // of order alone
+    if (begin < 0 && !same_lane) begin = end = 1;  // only orders the steps
     if (begin < 0) begin = 0, end = 1;
     const auto at = [&](double share) { return from.first_us + share * (from.end_us - from.first_us); };
     to.ready_us = std::max(to.ready_us, at(begin));
@@ -465,8 +465,8 @@ class Simulation {
   std::vector<State> states_;
   Dependents dependents_;
   std::vector<double> begins_;                                                  // where steps are kept
-  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> waiting_send_;  // by the receive that is not there yet
-  std::vector<double> links_;       // when each is done with what it has accepted
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> waiting_send_;  // by the receive that has not begun yet
+  std::vector<double> links_;       // when each has finished its accepted work
   std::vector<double> processors_;  // likewise
   std::vector<double> ranks_;       // likewise
   std::vector<CallEnd> ends_;       // of each rank

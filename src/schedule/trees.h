@@ -14,7 +14,7 @@ class Trees {
  public:
   using Id = std::uint32_t;
   static constexpr Id kNone = 0xffffffff;       // no value yet
-  static constexpr Id kDuplicate = 0xfffffffe;  // some contribution would be in it twice
+  static constexpr Id kDuplicate = 0xfffffffe;  // it would contain some contribution twice
 
   explicit Trees(std::uint32_t ranks) : ranks_(ranks), nodes_(ranks), seen_(ranks, 0) {
     for (Id id = 0; id < ranks; ++id) nodes_[id].first = nodes_[id].last = id;
@@ -24,7 +24,7 @@ class Trees {
   [[nodiscard]] std::uint32_t first(Id id) const { return nodes_[id].first; }
   [[nodiscard]] std::uint32_t last(Id id) const { return nodes_[id].last; }
 
-  // Contributions in the tree. A tree that has as many as there are ranks has each of them once.
+  // The number of contributions in the tree. If it equals the number of ranks, the tree has each of them once.
   [[nodiscard]] std::uint32_t size(Id id) const { return nodes_[id].size; }
   [[nodiscard]] bool complete(Id id) const { return size(id) == ranks_; }
 
@@ -35,8 +35,8 @@ class Trees {
     return distinct(id, [&](Id leaf) { inside = inside && leaf < end; }) && inside;
   }
 
-  // The combination of a and b, or kDuplicate. A duplicate is noticed when the tree has grown to its full
-  // size at the latest: until then no reduction is complete.
+  // The combination of a and b, or kDuplicate. A duplicate is detected at the latest when the tree has its full size;
+  // until then no reduction is complete.
   Id combine(Id a, Id b) {
     const std::uint64_t low = std::min(a, b);
     const std::uint64_t high = std::max(a, b);

@@ -25,7 +25,7 @@ bool same_shape(const Shape& a, const Shape& b) {
          a.blocks == b.blocks;
 }
 
-// Why the rank has no such place, or nullptr.
+// Why the rank does not have these chunks, or nullptr.
 const char* outside(const Schedule& schedule, const Touched& place) {
   const CollectiveInfo& info = info_of(schedule.shape.collective);
   ChunkRange held{0, schedule.scratch_chunks};
@@ -54,7 +54,7 @@ const char* malformed(const Schedule& schedule, const Step& s, std::size_t index
     if (why == nullptr) why = outside(schedule, place);
   });
   if (why != nullptr) return why;
-  // What is cut otherwise has another size.
+  // A chunk in another part of a block has another size.
   if (s.source_chunk % shape.chunks_per_block() != s.target_chunk % shape.chunks_per_block())
     return "the source's chunks are other parts of a block than the target's";
   if (std::size_t{s.first_dependency} + s.dependencies > schedule.dependencies.size()) return "no such dependencies";

@@ -1,4 +1,4 @@
-// Proves the schedules of all ranks of one collective, by running them with symbols for data.
+// Proves the schedules of all ranks of one collective by running them with symbols instead of data.
 //
 // Proven is, for every size, timing and transport:
 //  - each output chunk holds exactly what the collective defines: every rank's contribution once
@@ -28,7 +28,7 @@
 
 namespace tutti::internal::schedule {
 
-// How much was run.
+// The amount of work of a proof.
 struct Proof {
   std::size_t steps = 0;
   std::size_t transfers = 0;     // chunks that went from rank to rank
@@ -36,8 +36,7 @@ struct Proof {
   std::size_t accesses = 0;      // of chunks, checked for races
 };
 
-// Asked during a proof again and again, after no more work than takes some milliseconds. An error ends the proof, with
-// that error.
+// Called repeatedly during a proof, every few milliseconds. An error ends the proof, with that error.
 using Interrupt = std::function<Status()>;
 
 // schedules[r] is rank r's. `order` is for collectives that combine. kInternalError names the rank and the step that

@@ -1,7 +1,7 @@
-// The symbolic run, without any buffering: a chunk is sent in the same instant in which it is received,
-// when both the sender's and the receiver's dependencies allow it. Actors are the lanes: one for each
-// pair of ranks and direction, and one per rank for local steps. An actor goes on until it must wait for
-// a step of its own rank, and is woken by that step's progress.
+// The symbolic run, without any buffering: a chunk is sent in the same instant in which it is received, when both the
+// sender's and the receiver's dependencies allow it. Actors are the lanes: one for each pair of ranks and direction,
+// and one per rank for local steps. An actor runs until it must wait for a step of its own rank; progress of that step
+// wakes it.
 #include <fmt/core.h>
 
 #include <vector>
@@ -100,14 +100,14 @@ class Flow {
   }
 
  private:
-  // Which contributions, combined how, and to which chunk of the vector.
+  // The contributions, their tree, and their chunk of the vector.
   struct Value {
     Trees::Id tree = Trees::kNone;
     std::uint32_t chunk = 0;
     bool operator==(const Value&) const = default;
   };
-  // A conflict of a step and a dependency, chunk by chunk: the step's k-th waits for the (k + offset)-th of the
-  // other's, if that has so many. Without a conflict it waits for all of them.
+  // A conflict of a step and a dependency, chunk by chunk: the step's k-th chunk waits for chunk k + offset of the
+  // other step, if that exists. Without a conflict it waits for all chunks.
   struct Wait {
     std::uint32_t on = 0;
     std::uint32_t offset = 0;  // wraps
@@ -140,7 +140,7 @@ class Flow {
     if (status_.is_ok()) status_ = at_step(schedules_[rank], i, why);
   }
 
-  // The dependency that the step's next chunk still waits for, or kNothing.
+  // The dependency for which the step's next chunk still waits, or kNothing.
   std::uint32_t blocker(std::size_t rank, std::uint32_t i) {
     const std::size_t s = base_[rank] + i;
     const std::uint32_t k = progress_[s];
@@ -151,7 +151,7 @@ class Flow {
     return kNothing;
   }
 
-  // Whether the step's next chunk may go ahead; if not, the actor is put to sleep until the blocker moves.
+  // Whether the step's next chunk may proceed; if not, the actor sleeps until the blocker moves.
   bool may_go(std::size_t actor, std::size_t rank, std::uint32_t i) {
     const std::uint32_t d = blocker(rank, i);
     if (d == kNothing) return true;
@@ -235,7 +235,7 @@ class Flow {
       fail(rank, i, "counts a contribution twice");
       return {};
     }
-    // A prefix of all ranks is no more final than one of some.
+    // A prefix is not final, even if it includes all ranks.
     const bool complete = trees_.complete(id) && !combines_prefixes(shape_.collective);
     if (complete != step(rank, i).final) {
       fail(rank, i, complete ? "completes the reduction but is not final" : "is final but lacks contributions");
@@ -243,7 +243,7 @@ class Flow {
     return {id, a.chunk};
   }
 
-  // `a` is the step's source. By induction each of the two is a combination of consecutive ranks.
+  // `a` is the step's source. By induction both values are combinations of consecutive ranks.
   void check_order(std::size_t rank, std::uint32_t i, Trees::Id a, Trees::Id b) {
     const bool reversed = step(rank, i).reversed;
     const Trees::Id earlier = reversed ? b : a;
@@ -290,7 +290,7 @@ class Flow {
     }
   }
 
-  // What is wrong with an output, or nullptr.
+  // The error of an output, or nullptr.
   [[nodiscard]] const char* wrong(std::uint32_t rank, const Value& found, std::uint32_t c) {
     if (found.tree == Trees::kNone) return "never written";
     const std::uint32_t parts = shape_.chunks_per_block();

@@ -1,6 +1,6 @@
-// Progress in program order: each rank takes its steps one after the other, as an executor may do for
-// small messages. A send needs its lane to be empty and leaves one message in it; the matching receive
-// takes it out. Which step receives what is known to be right by now, so messages are mere counts of chunks.
+// Progress in schedule order: each rank runs its steps one after the other, as an executor does for small messages. A
+// send needs an empty lane and leaves one message in it; the matching receive takes it out. Matching has been proven
+// before, so messages are only counts of chunks.
 #include <algorithm>
 #include <vector>
 

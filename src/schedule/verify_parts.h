@@ -1,4 +1,4 @@
-// The parts of verify(), for verify*.cc only. Each assumes what the parts before it have shown.
+// The parts of verify(), for verify*.cc only. Each relies on the results of the parts before it.
 #pragma once
 
 #include <span>
@@ -10,11 +10,11 @@
 
 namespace tutti::internal::schedule::parts {
 
-// Asks the interrupt, but not after every little work.
+// Calls the interrupt, but not after every small amount of work.
 class Pause {
  public:
   explicit Pause(const Interrupt& interrupt) : interrupt_(interrupt) {}
-  // `work`: steps taken or waits gone into since the last time, about.
+  // `work`: approximate number of steps or waits since the last call.
   Status after(std::size_t work) {
     done_ += work;
     if (done_ < kWork || !interrupt_) return Status::ok();
@@ -31,7 +31,7 @@ class Pause {
 // An error that names the step: "rank 2, step 5 (recv from 3, chunk 1): why".
 Status at_step(const Schedule& schedule, std::size_t step, const std::string& why);
 
-// Indices in range, buffers that exist, flags that tell the truth.
+// Checks that indices are in range, buffers exist and flags are correct.
 Status check_form(std::span<const Schedule> schedules);
 // No races, out of place and in place.
 Status check_races(std::span<const Schedule> schedules, Proof& proof, Pause& pause);

@@ -1,10 +1,10 @@
-// Races. The rule is local to a rank and to a chunk: whoever writes a piece of memory must wait for its
-// last writer and for all who have read it since, and whoever reads it for the last writer; by a
-// dependency, or because both run in one ordered lane. Waiting is transitive chunk by chunk, so a writer
-// that waits for the readers (who wait for the last writer) has waited for that one, too.
+// Races. The rule is local to a rank and a chunk. A step that writes memory must wait for its last writer and for all
+// readers since; a step that reads it must wait for the last writer. It waits by a dependency, or because both run in
+// one ordered lane. Waiting is transitive chunk by chunk: a writer that waits for the readers (which wait for the last
+// writer) has also waited for the last writer.
 //
-// Orders that come about by messages alone (the peer answers only after ...) do not count: the Builder
-// needs none, and a rule without them is simpler and stricter.
+// Orders that follow only from messages (the peer answers only after ...) are ignored: the Builder does not need them,
+// and the rule without them is simpler and stricter.
 #include <fmt/core.h>
 
 #include <vector>
@@ -87,7 +87,7 @@ class RaceCheck {
     return nullptr;
   }
 
-  // Reads a chunk, unless that is the memory which the step updates.
+  // Reads a chunk, unless the step updates that memory.
   const char* read_from(std::uint32_t i, const Touched& place, std::uint32_t k, const Cell* updated) {
     Cell& from = cell(place.buffer, place.range.first + k);
     if (in_place_ && place.buffer == Buffer::kInput && from.writer != kNobody) {
@@ -97,7 +97,7 @@ class RaceCheck {
     return &from == updated ? nullptr : read(i, from);
   }
 
-  // Of the step's k-th chunks. nullptr, or what is wrong; then other_ is the other step.
+  // Checks the step's k-th chunks. Returns nullptr, or the error; then other_ is the other step.
   const char* access(std::uint32_t i, const Step& s, std::uint32_t k) {
     Cell* const updated = writes_target(s.kind) ? &cell(s.target, s.target_chunk + k) : nullptr;
     const char* why = nullptr;

@@ -1,4 +1,4 @@
-// Costs of messages and of bytes as a tuning file has them.
+// The format of costs in a tuning file.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,7 +8,7 @@
 
 namespace tutti::internal::selection {
 
-// Of hosts' ranks; devices have none of their own in it.
+// Only for ranks on hosts; the file has no costs for devices.
 nlohmann::ordered_json json_of(const topology::MachineCosts& costs);
 topology::MachineCosts read_costs(JsonReading& reading, const JsonValue& object);
 

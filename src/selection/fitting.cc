@@ -13,19 +13,19 @@ namespace {
 
 using algorithms::AlgorithmEntry;
 
-// Enough for a dozen numbers, and each search looks at all of them some hundred times.
+// Enough for a dozen numbers; each search evaluates all of them some hundred times.
 constexpr std::size_t kMostObservations = 350;
 constexpr int kMostSweeps = 25;
 constexpr double kFirstStep = 0.7;  // of logarithms
 constexpr double kLastStep = 0.02;
-constexpr double kGain = 1e-6;  // less is none: what nothing depends on stays where it is
+constexpr double kGain = 1e-6;  // a smaller gain counts as none, so that unused numbers do not change
 constexpr double kMostNumber = 1e8;
-constexpr double kLeastUsPerByte = 1e-7;  // what is 0 could never grow
-constexpr double kMostRate = 1e4;         // GB/s of a port, beyond which it hinders nobody
-constexpr double kAwayMost = 1.5;         // a measurement that has met something else says no more than this
+constexpr double kLeastUsPerByte = 1e-7;  // not 0, because a factor could not change it
+constexpr double kMostRate = 1e4;         // GB/s of a port that limits nothing
+constexpr double kAwayMost = 1.5;         // limit for the weight of a disturbed measurement
 constexpr std::size_t kElementBytes = 4;
 
-// What a byte of a message takes of both sides' processors.
+// The processor time of both sides for a byte of a message.
 struct Bytes {
   std::array<double, PerByte::kSizes> us{};  // by size
   double senders_part = 0.5;
@@ -81,9 +81,9 @@ class Model {
     return {};
   }
 
-  // Those on which something of this job depends. What both sides' bytes cost has one number for each size, and one
-  // says which part of it is the sender's: else there would be more than measurements tell apart. What is passed on at
-  // a time and what a lane takes are the transport's: it knows them.
+  // The numbers on which the job depends. The cost of a byte on both sides has one number for each size, and one number
+  // has the sender's share: measurements could not distinguish more. The sizes of pieces and lanes are fixed by the
+  // transport.
   [[nodiscard]] std::vector<double*> numbers() {
     std::vector<double*> all;
     const auto add = [&](MessageCosts& of, Bytes& bytes) {
@@ -103,7 +103,7 @@ class Model {
     if (has_between_) all.push_back(&port_rate_);
     return all;
   }
-  // Behind a change of numbers.
+  // Called after a change of the numbers.
   void apply() {
     if (has_within_) within_.apply(costs.within_host);
     if (has_between_) between_.apply(costs.between_hosts);
@@ -118,7 +118,8 @@ class Model {
     has_within_ = world_.hosts.empty() || world_.hosts.largest() > 1;
     has_between_ = world_.hosts.size() > 1;
     within_.begin(costs.within_host);
-    // Where ranks that all copy begin to wait for it: less makes no difference, so that a search would not find more.
+    // From this value on, ranks that copy at the same time wait for the memory. Smaller values have no effect, so a
+    // search from there would not find the limit.
     const auto most =
         static_cast<double>(world_.hosts.empty() ? world_.ranks : static_cast<int>(world_.hosts.largest()));
     const double begins = within_.us.back() / most;
@@ -141,11 +142,12 @@ class Model {
   bool has_between_ = false;
   Bytes within_;
   Bytes between_;
-  double copy_ = 1;       // of what a byte of a message takes, half
+  double copy_ = 1;       // half of the cost of a byte of a message
   double port_rate_ = 0;  // GB/s
 };
 
-// Hooke and Jeeves' exploratory moves: each number by itself, by a factor that grows with success and shrinks without.
+// Hooke and Jeeves' exploratory moves: changes each number separately, by a factor that grows after a success and
+// shrinks otherwise.
 class Search {
  public:
   Search(Model& model, std::span<const Observation> observations, const std::function<bool()>& enough)
@@ -209,7 +211,7 @@ Result<FittedCosts> fit_costs(const ObservedJob& job, std::span<const Observatio
   Model model(job, start);
   if (Status s = model.add(observations); !s.is_ok()) return s;
   model.begin();
-  // Evenly, of all collectives and sizes.
+  // Chosen evenly from all collectives and sizes.
   std::vector<Observation> some;
   const std::size_t count = std::min(observations.size(), kMostObservations);
   for (std::size_t i = 0; i < count; ++i) some.push_back(observations[i * observations.size() / count]);

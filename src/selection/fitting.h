@@ -1,4 +1,4 @@
-// The numbers of the cost model from what was measured: those with which simulated times come nearest to it.
+// Fits the numbers of the cost model to measurements: minimises the difference between simulated and measured times.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct Observation {
   double us = 0;          // of one of them; above 0
 };
 
-// Where the observations were made.
+// The job of the observations.
 struct ObservedJob {
   topology::Graph graph;
   topology::Sharing sharing;
@@ -28,15 +28,15 @@ struct ObservedJob {
 
 struct FittedCosts {
   topology::MachineCosts costs;
-  topology::Speed port;              // of the ports that lead to the network, where there are several hosts
+  topology::Speed port;              // of the ports to the network, if there are several hosts
   std::vector<double> predicted_us;  // of each observation
 };
 
-// Begins with `start`, and leaves alone what the job has no use for: of hosts with one rank what is within a host, and
-// so on; and what is passed on at a time and what a lane takes, which the transport knows. Minimizes the mean of
+// Begins with `start`. Does not change numbers that the job does not use (such as those within a host, if hosts have
+// one rank), or the sizes of pieces and lanes, which the transport fixes. Minimizes the mean of
 // |log(predicted / measured)| over some of the observations by pattern search (Hooke, Jeeves: "Direct search" solution
-// of numerical and statistical problems, J. ACM 8 (1961)); some seconds. Deterministic, unless `enough` ends it before:
-// it is asked now and then.
+// of numerical and statistical problems, J. ACM 8 (1961)); some seconds. Deterministic, unless `enough`, which is
+// called regularly, ends it earlier.
 Result<FittedCosts> fit_costs(const ObservedJob& job, std::span<const Observation> observations,
                               const topology::MachineCosts& start, const std::function<bool()>& enough = {});
 

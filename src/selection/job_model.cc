@@ -25,26 +25,27 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // Fitted together with the costs of shared memory (transport/shm/costs.cc).
 const topology::LocalCosts kHost = {PerByte({5.36e-05, 7.67e-06, 8.31e-06, 1.95e-05}),
                                     PerByte({5.03e-05, 2.86e-05, 3e-05, 5.23e-05})};
-constexpr double kMemoryUsPerByte = 2e-5;  // of a host of so many processors; of more it is as much faster:
+constexpr double kMemoryUsPerByte = 2e-5;  // for a host with this number of processors; with more processors it is
+                                           // faster in proportion:
 constexpr double kProcessorsOfMemory = 16;
-// Of jobs with more than are simulated: each of their ranks does this, and has the memory for it. A simulation takes
-// both with the square of their number.
+// Limit for larger jobs, in which each rank simulates and needs the memory. Time and memory grow with the square of
+// this number.
 constexpr int kSmallerRanks = 32;
 constexpr int kManyHosts = 8;
-constexpr int kMostOfHost = 16;  // ranks; of more, what shares the ports is not known
-// Of an algorithm that somebody has brought.
+constexpr int kMostOfHost = 16;  // ranks; with more, the sharing of ports is unknown
+// For a user-defined algorithm.
 constexpr std::size_t kMostSteps = 200'000;
-// Of jobs with more than kSimulatedRanks, that are simulated as they are: trees of thousands.
+// For jobs with more than kSimulatedRanks that are simulated completely: trees of thousands of ranks.
 constexpr std::size_t kMostStepsOfMany = 4'000;
 
-// Of small vectors it matters how calls follow each other; of many ranks what a simulation takes.
+// For small vectors the overlap of calls matters; for many ranks, the cost of the simulation.
 int calls_of(int ranks, std::size_t bytes) {
   if (ranks > 16) return 1;
   if (bytes > 65536) return 4;
   return ranks <= 8 ? 100 : 8;
 }
 
-// So many of them, evenly spread.
+// `count` of them, evenly spread.
 template <class T>
 std::vector<T> some_of(const std::vector<T>& all, std::size_t count) {
   std::vector<T> some;
@@ -52,9 +53,9 @@ std::vector<T> some_of(const std::vector<T>& all, std::size_t count) {
   return some;
 }
 
-// Ranks that make a smaller job, or about a half or a quarter (`part` 1, 2, 4) of it: of fewer hosts, or fewer on each,
-// whichever there are more of than are simulated. Where hosts have several ranks, so have those of the smaller job: for
-// each port one, for each group in a host two. Ascending.
+// The ranks of a smaller job, or about a half or a quarter of it (`part` 1, 2, 4). It has fewer hosts, or fewer ranks
+// on each, depending on which exceeds the limits. If hosts have several ranks, so do those of the smaller job: one for
+// each port, two for each group in a host. Ascending.
 std::vector<int> smaller(const World& world, int ports, int part) {
   const int hosts = std::max(1, static_cast<int>(world.hosts.size()));
   const int size = world.hosts.empty() ? world.ranks : static_cast<int>(world.hosts.largest());
@@ -94,14 +95,14 @@ std::vector<int> smaller(const World& world, int ports, int part) {
   return ranks;
 }
 
-// Of three jobs the logarithms (of base 2) of their numbers of ranks, and their times; ascending.
+// For three jobs: the logarithms (base 2) of their numbers of ranks, and their times; ascending.
 struct Growth {
   std::array<double, 3> doublings{};
   std::array<double, 3> us{};
 
-  // What is added until so many doublings: each adds as many times what the one before has as the last one did. So it
-  // is for constants, logarithms, powers of the number of ranks, and sums of a constant and one of these. By
-  // multiplication alone, which all machines do alike.
+  // The time added until `until` doublings: each doubling adds the time of the one before, times the last observed
+  // ratio. This is exact for constants, logarithms, powers of the number of ranks, and sums of a constant and one of
+  // these. Uses only multiplication, which gives the same result on all machines.
   [[nodiscard]] double added(double until) const {
     constexpr double kMostGrowth = 2.5;  // little more than the number of ranks
     const double before = (us[1] - us[0]) / (doublings[1] - doublings[0]);
@@ -124,7 +125,8 @@ double parts_of(const AlgorithmEntry& entry, const World& world) {
 
 struct KnownModels {
   ForkMutex mutex;
-  // In a forked child those of its parent are left alone: a thread that is not there may have been using them.
+  // A forked child does not use its parent's models: a thread that does not exist in the child may have been using
+  // them.
   std::vector<std::pair<pid_t, std::weak_ptr<const JobModel>>> models TUTTI_GUARDED_BY(mutex);
 };
 KnownModels& registry() {
@@ -160,7 +162,7 @@ JobCosts default_costs(const World& world, const TransportCosts& within_host, co
   const double processors = most / std::max(1.0, ranks_per_cpu);
   costs.machine.memory_us_per_byte = kMemoryUsPerByte * std::min(1.0, kProcessorsOfMemory / processors);
   costs.sharing.one_machine = one_machine && world.hosts.size() > 1;
-  // Beside other jobs, ranks that are alone on a machine have less of it, but no other rank to wait for.
+  // Beside other jobs, a single rank on a machine gets less processor time, but waits for no other rank.
   if (ranks_per_cpu > 1 && most > 1)
     costs.sharing.cores = std::max(1, static_cast<int>(std::lround(most / ranks_per_cpu)));
   return costs;
@@ -225,7 +227,7 @@ std::unique_ptr<JobModel::Simulated> JobModel::make(const std::vector<int>& rank
   auto job = std::make_unique<Simulated>();
   job->graph = ranks.empty() ? graph_ : part_of(graph_, ranks);
   job->world = world_of(job->graph);
-  // Fewer ranks have as much less of what a host's ranks share.
+  // With fewer ranks, the shared resources of a host are reduced in proportion.
   topology::Sharing sharing = costs_.sharing;
   topology::MachineCosts machine = costs_.machine;
   if (job->world.ranks < world_.ranks) {
@@ -241,7 +243,7 @@ std::unique_ptr<JobModel::Simulated> JobModel::make(const std::vector<int>& rank
   return job;
 }
 
-// Of all ranks; none where that is not possible, or they have more steps.
+// The schedules of all ranks; empty if that is not possible, or if they have more steps.
 std::vector<schedule::Schedule> JobModel::write(const Simulated& job, const AlgorithmEntry& entry,
                                                 std::size_t most_steps) {
   std::vector<schedule::Schedule> schedules;
@@ -285,7 +287,7 @@ double JobModel::predict(const AlgorithmEntry& entry, std::size_t bytes) const {
     if (!entry.supports(jobs_[i]->world)) return kNever;
     const auto schedules = write(*jobs_[i], entry, kMostSteps);
     if (schedules.empty()) return kNever;
-    // What cuts the vector into blocks sends as long ones there as it does here.
+    // If the algorithm cuts the vector into blocks, the smaller job uses blocks of the same length.
     const double part = parts_of(entry, jobs_[i]->world) / parts_of(entry, world_);
     const auto as_long = static_cast<std::size_t>(static_cast<double>(bytes) * std::min(1.0, part));
     growth.us[i] = simulate(*jobs_[i], schedules, as_long, bytes);

@@ -1,4 +1,4 @@
-// How long algorithms take in one job, by simulation: what selection goes by.
+// Predicts the times of algorithms in one job by simulation, for selection.
 #pragma once
 
 #include <array>
@@ -23,26 +23,27 @@ struct JobCosts {
   topology::MachineCosts machine;
   topology::Speed port;  // see set_ports()
   topology::Sharing sharing;
-  bool measured = false;             // what a port does is, too
-  std::optional<JobKind> fitted_to;  // the job to whose measurements; none: they are what transports publish
+  bool measured = false;             // the port's speed was also measured
+  std::optional<JobKind> fitted_to;  // the job to whose measurements the costs were fitted; empty: the costs are those
+                                     // of the transports
   bool operator==(const JobCosts&) const = default;
 };
 
-// Where nothing was measured: what transports publish. `ranks_per_cpu`: on the machine that has most. `one_machine`:
-// all ranks are on it, whichever hosts they are.
+// Without measurements: the costs that transports publish. `ranks_per_cpu`: of the machine with the most.
+// `one_machine`: all ranks are on one machine, even if they count as several hosts.
 JobCosts default_costs(const algorithms::World& world, const TransportCosts& within_host,
                        const TransportCosts& between_hosts, double ranks_per_cpu, bool one_machine);
 
-// Puts in their place what was fitted to measurements, if anything was.
+// Replaces the costs by fitted ones, if there are any.
 void use_fitted(const TunedJob* fitted, JobCosts& costs);
 
-// Gives ports that lead to a network that speed: those that have none, and where it was measured all.
+// Sets the speed of ports to a network: of ports without one, or, if it was measured, of all.
 void set_ports(topology::Graph& graph, const JobCosts& costs);
 
 // Any thread.
 class JobModel {
  public:
-  // The same one for all in this process that ask for the same while it is there. The graph's ports get the costs'
+  // Callers in this process with the same arguments share one model while it exists. The graph's ports get the costs'
   // speed, as set_ports() does. REQUIRES: graph.check(), and it has ranks.
   static std::shared_ptr<const JobModel> of(topology::Graph graph, const JobCosts& costs);
   JobModel(topology::Graph graph, const JobCosts& costs);
@@ -51,17 +52,16 @@ class JobModel {
   JobModel& operator=(const JobModel&) = delete;
 
   [[nodiscard]] const algorithms::World& world() const { return world_; }
-  // Network ports of the host that has fewest, of those with ranks; at least 1.
+  // The smallest number of network ports of a host with ranks; at least 1.
   [[nodiscard]] int ports() const { return ports_; }
   [[nodiscard]] const JobCosts& costs() const { return costs_; }
-  // Microseconds with root 0: of few ranks of a call among some in a row, of more than 16 of one alone. Kept: the
-  // second question takes no time. Infinity: it cannot be known, as of an algorithm that serves these ranks and not as
-  // many as can be simulated.
+  // Microseconds with root 0: for up to 16 ranks, of one call among several in a row; for more, of a single call. The
+  // result is stored. Infinity: unknown, such as for an algorithm that supports these ranks, but not the number of
+  // ranks that is simulated.
   //
-  // Of up to kSimulatedRanks ranks all are simulated; of more, where they have few steps (trees). Else three smaller
-  // jobs, of some of the ranks of some hosts, with blocks as long as here; as time has grown there, it grows from there
-  // on.
-  // REQUIRES: entry.supports(world()).
+  // Up to kSimulatedRanks ranks are simulated completely; more if they have few steps (trees). Otherwise it simulates
+  // three smaller jobs, with some of the ranks of some hosts and blocks of the same length, and extrapolates their
+  // growth. REQUIRES: entry.supports(world()).
   [[nodiscard]] double predict_us(const algorithms::AlgorithmEntry& entry, std::size_t bytes) const
       TUTTI_EXCLUDES(mutex_);
   static constexpr int kSimulatedRanks = 64;
@@ -73,7 +73,7 @@ class JobModel {
                                                std::size_t most_steps);
   [[nodiscard]] double simulate(const Simulated& job, const std::vector<schedule::Schedule>& schedules,
                                 std::size_t bytes, std::size_t call_bytes) const;
-  // Of those ranks alone; none are named: of all.
+  // For only these ranks; empty: all.
   [[nodiscard]] std::unique_ptr<Simulated> make(const std::vector<int>& ranks) const;
 
   const topology::Graph graph_;
@@ -82,7 +82,7 @@ class JobModel {
   const JobCosts costs_;
   mutable Mutex mutex_;
   mutable std::unique_ptr<Simulated> whole_ TUTTI_GUARDED_BY(mutex_);
-  // Of more ranks than are simulated: smaller ones that are like it, the smallest first.
+  // For larger jobs: similar smaller jobs, the smallest first.
   mutable std::array<std::unique_ptr<Simulated>, 3> jobs_ TUTTI_GUARDED_BY(mutex_);
   mutable std::map<std::pair<const algorithms::AlgorithmEntry*, std::size_t>, double> known_ TUTTI_GUARDED_BY(mutex_);
 };

@@ -14,15 +14,15 @@ using algorithms::World;
 using schedule::Schedule;
 using schedule::Step;
 
-// Other hosts whose schedules are compared with those of the first one. Of a generator that treats all hosts alike but
-// for some, these are the first ones, the last ones, or those at powers of two.
+// The number of other hosts whose schedules are compared with those of the first one. If a generator treats some hosts
+// differently, these are the first ones, the last ones, or those at powers of two.
 constexpr std::size_t kSomeHosts = 24;
-// Of so many steps one may depend on others than its like: where a range has more chunks than one step can, each host
-// cuts it at the same chunks, and its own one lies in another part.
+// Among this number of steps, one may have other dependencies than its counterpart: if a range has more chunks than one
+// step can have, all hosts cut it at the same chunks, but a host's own chunk may be in another part.
 constexpr std::size_t kStepsForOneUnlike = 1000;
 constexpr std::size_t kFewSteps = 4'000'000;
 
-// Of calls in a row; then each takes as long as the one before.
+// The number of simulated calls in a row; later calls take as long as the last one.
 constexpr int kSimulatedCalls = 8;
 
 Result<std::size_t> elements_of(const schedule::Shape& shape, std::size_t bytes, std::size_t element_bytes) {
@@ -33,8 +33,8 @@ Result<std::size_t> elements_of(const schedule::Shape& shape, std::size_t bytes,
       fmt::format("{} bytes are less than one element of {} bytes for each rank", bytes, element_bytes));
 }
 
-// By the second half of the calls that were simulated: the first ones are still getting into their stride. No call
-// takes less than the busiest rank, processor or link works for it.
+// From the second half of the simulated calls, because the first ones are not in a steady state yet. No call takes less
+// than the work of the busiest rank, processor or link for it.
 double us_of_call(const schedule::Timing& timing, int calls) {
   const auto simulated = static_cast<int>(timing.calls_us.size());
   if (calls <= simulated) return timing.total_us / calls;
@@ -50,12 +50,12 @@ std::size_t bytes_of(const Schedule& s) {
   return sizeof(Schedule) + s.steps.capacity() * sizeof(Step) + s.dependencies.capacity() * sizeof(std::uint32_t);
 }
 
-// Two ranks that have the same place on their hosts.
+// Compares two ranks with the same position on their hosts.
 class Comparison {
  public:
   Comparison(const Schedule& a, const Schedule& b, int per_host) : a_(a), b_(b), per_host_(per_host) {}
 
-  // Whether they do the same, with the same places of their own hosts and of others, behind steps that are alike.
+  // Whether their steps are the same: with the same positions on their own and on other hosts, and equal dependencies.
   [[nodiscard]] bool alike() const {
     if (a_.steps.size() != b_.steps.size() || a_.dependencies.size() != b_.dependencies.size()) return false;
     std::size_t unlike = 0;
@@ -86,7 +86,7 @@ class Comparison {
   const int per_host_;
 };
 
-// Of the nodes around a place, from the root on.
+// The index of the host among the nodes around a rank, from the root on.
 std::size_t depth_of_host(const topology::Graph& graph, const std::vector<std::int32_t>& nodes) {
   const auto host = std::find_if(nodes.begin(), nodes.end(), [&](std::int32_t node) {
     return graph.nodes[static_cast<std::size_t>(node)].kind == topology::NodeKind::kHost;
@@ -112,7 +112,7 @@ class Predictor {
   }
 
  private:
-  // Without steps where the hosts do not do the same.
+  // Returns no steps if the hosts do not do the same.
   Result<Prediction> simulate_first_host() {
     const int hosts = static_cast<int>(world_.hosts.size());
     const int per_host = world_.ranks / hosts;
@@ -136,7 +136,7 @@ class Predictor {
     if (!alike) return Prediction{};
     const topology::Routes routes(graph_, costs_, question_.sharing, {}, true);
     auto simulated = simulate(routes, [per_host](int rank) { return rank % per_host; });
-    // Hosts may still differ in the order of what they exchange.
+    // Hosts may still exchange messages in different orders.
     if (!simulated.is_ok() && simulated.status().code() == Code::kInvalidArgument) return Prediction{};
     return simulated;
   }
@@ -151,7 +151,7 @@ class Predictor {
       steps_ += (*schedule).steps.size();
       memory += bytes_of(*schedule);
       schedules_.push_back(std::move(*schedule));
-      // Of what is left to generate, as much again as of what there is.
+      // The estimate for the remaining ranks: as much for each as for the ranks so far.
       const double done = rank + 1.0 - from;
       const double all = static_cast<double>(memory + schedule::bytes_to_simulate(steps_)) * ((to - from) / done);
       if (all > static_cast<double>(question_.most_memory_bytes)) {
@@ -196,7 +196,7 @@ class Predictor {
 }  // namespace
 
 World world_of(const topology::Graph& graph) {
-  // The nodes in which a rank is that divide ranks: networks from the root on, host, package, NUMA node.
+  // The nodes around a rank that divide ranks: networks from the root on, host, package, NUMA node.
   const auto around = [&](std::int32_t node) {
     std::vector<std::int32_t> nodes;
     for (; node >= 0; node = graph.nodes[static_cast<std::size_t>(node)].parent) {
@@ -218,7 +218,8 @@ World world_of(const topology::Graph& graph) {
     most = std::max(most, host);
     in_hosts = std::max(in_hosts, at->second.size() - 1 - host);
   }
-  // Networks of each depth, hosts, what is in hosts of each depth. Where there is none, what is around it counts.
+  // The divisions: networks of each depth, hosts, nodes in hosts of each depth. If a rank has no such node, the node
+  // around it is used.
   std::vector<algorithms::Hosts> divisions;
   algorithms::Hosts hosts;
   for (std::size_t level = 0; level <= most + in_hosts; ++level) {

@@ -20,13 +20,13 @@ bool keeps(const AlgorithmEntry& entry, const algorithms::World& world, Order or
   return order == Order::kAny || algorithms::order_of(entry, world) == order;
 }
 
-// Rank 0 may have it from the variable or from the configuration.
+// Rank 0's value may come from the variable or from the configuration.
 Status unusable(const std::string& forced, const std::string& why) {
   return Status::invalid_usage(
       fmt::format("TUTTI_ALGORITHM=\"{}\" (or the configuration's algorithm): {}", forced, why));
 }
 
-// A word of TUTTI_ALGORITHM: NAME or COLLECTIVE:NAME, where NAME may have a parameter behind a colon of its own.
+// A word of TUTTI_ALGORITHM: NAME or COLLECTIVE:NAME; NAME may have a parameter after a colon.
 struct Word {
   std::string text;
   std::optional<std::string> collective;  // none: wherever it exists
@@ -35,7 +35,7 @@ struct Word {
 
 std::vector<Word> words_of(const std::string& forced) {
   std::vector<Word> words;
-  // Behind a last comma, too, there is a word, if an empty one.
+  // After a last comma there is an empty word.
   std::istringstream stream(forced.ends_with(',') ? forced + ',' : forced);
   for (std::string word; std::getline(stream, word, ',');) {
     const auto colon = word.find(':');
@@ -136,7 +136,7 @@ Status check_forced(const std::string& forced, std::string_view name) {
 
 namespace {
 
-// What goes before predictions; without an entry where nothing does.
+// A decision without prediction; without an entry if there is none.
 struct Decided {
   const AlgorithmEntry* entry = nullptr;
   Because because = Because::kPredicted;
@@ -158,7 +158,7 @@ std::vector<const AlgorithmEntry*> candidates_of(Collective collective, const Jo
   return all;
 }
 
-// Less is no difference that a prediction could tell: then the one that comes first in the catalog, the simpler one.
+// Predictions cannot resolve smaller differences: then the first one in the catalog, which is simpler, is chosen.
 constexpr double kAsFast = 0.98;
 
 // Null: there is none.

@@ -23,7 +23,7 @@ Follower* Completion::Followers::take_first() {
   return taken;
 }
 
-// A loop: what is kept by what this keeps goes with it.
+// A loop instead of recursion: also releases the completions that only these keep alive.
 Completion::~Completion() {
   Followers all = behind_;
   while (Follower* const follower = all.take_first()) {
@@ -46,7 +46,7 @@ std::shared_ptr<Completion> Completion::both(const std::shared_ptr<Completion>& 
   link(together, &together->edges_[1], *b);
   const MutexLock lock(together->mutex_);
   together->ended_ = true;
-  (void)together->count_down();  // nothing is behind it yet
+  (void)together->count_down();  // nothing follows it yet
   return together;
 }
 
@@ -56,7 +56,7 @@ void Completion::follow(const std::shared_ptr<Completion>& one, const std::share
 
 void Completion::link(const std::shared_ptr<Completion>& one, Follower* edge, Completion& before) noexcept {
   edge->completion = one;
-  // Before that can end.
+  // Must happen before that can end.
   one->left_.fetch_add(1, std::memory_order_relaxed);
   if (before.add(edge)) return;
   edge->completion.reset();
@@ -87,7 +87,7 @@ void Completion::complete(Status status) {
     changed_.notify_all();
   }
   release(behind);
-  // Tasks of the engine may wait for this, but seldom do.
+  // Tasks of the engine may wait for this, but rarely do.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (tasks_behind().load(std::memory_order_relaxed) > 0) executor::Engine::wake_current();
 }
@@ -116,8 +116,9 @@ void Completion::then(Completion& one, std::unique_ptr<Continuation> what) noexc
   if (!one.add(follower)) follower->run(std::unique_ptr<Continuation>(follower));
 }
 
-// For a while, as what is short is done before a thread could sleep and be woken. Others that want the processor have
-// it, the thread that drives the operation among them; beside a program that does not yield, it sleeps the next times.
+// Yields for a while, because short operations end before a thread could sleep and be woken. Yielding gives the
+// processor to other threads, including the one that runs the operation. Beside a program that does not yield, it
+// sleeps in the next waits.
 void Completion::yield_until_done() const {
   thread_local executor::YieldTrials trials;
   if (done() || trials.sleeps()) return;

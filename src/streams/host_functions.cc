@@ -11,7 +11,7 @@
 namespace tutti::internal {
 namespace {
 
-// So long the end of the process waits for the function that is running.
+// The time that process exit waits for the running function.
 constexpr std::int64_t kExitMs = 1000;
 
 thread_local bool in_function = false;
@@ -47,7 +47,7 @@ HostFunctions& HostFunctions::instance() {
   return only.get([] { return HostFunctions(); });
 }
 
-// Not when it is first used, as another thread may fork just then.
+// Not made at first use, because another thread may fork at that moment.
 [[maybe_unused]] static const HostFunctions& made_at_load = HostFunctions::instance();
 
 bool HostFunctions::runs_here() {
@@ -60,7 +60,7 @@ Status HostFunctions::launch(Stream& stream, Function function, void* data) {
     const MutexLock lock(mutex_);
     if (ended_) return {Code::kSystemError, "this process is exiting"};
     if (!thread_.running()) {
-      // Later than what the thread is built on, and so called earlier.
+      // Registered after the handlers of the thread's dependencies, and so called before them.
       if (!ends_at_exit_ && std::atexit([] { instance().end(); }) != 0) return Status::out_of_memory();
       ends_at_exit_ = true;
       if (Status s = thread_.start([this] { run(); }, kWorkStackBytes); !s.is_ok()) return s;
@@ -82,7 +82,7 @@ void HostFunctions::add_ready(std::unique_ptr<Item> item) noexcept {
   (ready_ == nullptr ? ready_ : newest_->next) = std::move(item);
   newest_ = newest;
   changed_.notify_all();
-  // A loop in one thread: dropping one makes the next one of its stream ready.
+  // A loop in one thread: dropping a function makes the next one of its stream ready.
   if (ended_ && !dropping_) drop_ready();
 }
 
@@ -102,7 +102,7 @@ void HostFunctions::run() {
     lock.unlock();
     Status result = item->call();
     lock.lock();
-    // A child that was forked in the function: there this is no thread of the library's, and ends.
+    // In a child that was forked in the function, this is not a thread of the library, and ends.
     if (forks != forks_) return;
     lock.unlock();
     item->completion()->complete(std::move(result));
@@ -112,7 +112,7 @@ void HostFunctions::run() {
   changed_.notify_all();
 }
 
-// Whoever waits for them must not wait for ever.
+// Threads that wait for these functions must not wait without end.
 void HostFunctions::drop_ready() noexcept {
   dropping_ = true;
   while (ready_ != nullptr) {
@@ -131,15 +131,15 @@ void HostFunctions::end() noexcept {
   ended_ = true;
   changed_.notify_all();
   if (!dropping_) drop_ready();
-  // A function may exit itself, or wait for what this thread will not do any more.
+  // A function may call exit itself, or wait for something that this thread will no longer do.
   const Deadline deadline = Deadline::after_ms(kExitMs);
   while (thread_.running() && !over_ && !in_function && changed_.wait_until(mutex_, deadline)) {
   }
-  // The thread has given up the lock for good.
+  // The thread will not take the lock again.
   over_ ? thread_.join() : thread_.forget();
 }
 
-// What has been launched is the parent's.
+// The launched functions belong to the parent.
 void HostFunctions::after_fork_in_child() {
   in_function = false;
   static_cast<void>(ready_.release());

@@ -1,6 +1,5 @@
-// Functions of the program's in streams. They run in one thread of their own, made for the first of them, one at a time
-// in the order in which what is before them in their streams is done: a function whose stream still waits holds up no
-// other.
+// User-defined functions in streams. One thread, started for the first function, runs them one at a time, in the order
+// in which their predecessors in their streams are done: a function whose stream still waits does not delay others.
 #pragma once
 
 #include <memory>
@@ -19,11 +18,11 @@ class HostFunctions final : public ForkAware {
   using Function = void (*)(void* data);
   static HostFunctions& instance();
 
-  // function(data) is called once, behind all that is in the stream, and what comes behind it waits for its end. An
-  // exception is an error of the stream. If this fails it is not called. Any thread.
+  // Calls function(data) once, after all earlier work of the stream; later work waits for its end. An exception is an
+  // error of the stream. If launch() fails, the function is not called. Any thread.
   Status launch(Stream& stream, Function function, void* data);
-  // Whether the calling thread is in such a function. There it must wait for nothing that is queued, which may wait for
-  // a function in turn.
+  // Whether the calling thread runs such a function. There it must not wait for queued work, which may itself wait for
+  // a function.
   [[nodiscard]] static bool runs_here();
   [[nodiscard]] static Status waits_here() {
     return Status::invalid_usage("a host function must not wait for what is queued");
@@ -36,7 +35,7 @@ class HostFunctions final : public ForkAware {
   void add_ready(std::unique_ptr<Item> item) noexcept TUTTI_EXCLUDES(mutex_);
   std::unique_ptr<Item> take_ready() TUTTI_REQUIRES(mutex_);
   void run() TUTTI_EXCLUDES(mutex_);
-  // Completes what is ready, by an error.
+  // Completes the ready functions with an error.
   void drop_ready() noexcept TUTTI_REQUIRES(mutex_);
   void end() noexcept TUTTI_EXCLUDES(mutex_);
   void before_fork() override TUTTI_ACQUIRE(mutex_) { mutex_.lock(); }
@@ -51,9 +50,9 @@ class HostFunctions final : public ForkAware {
   Continuation* newest_ TUTTI_GUARDED_BY(mutex_) = nullptr;
   bool ends_at_exit_ TUTTI_GUARDED_BY(mutex_) = false;  // end() will be called
   bool ended_ TUTTI_GUARDED_BY(mutex_) = false;         // the process exits
-  bool over_ TUTTI_GUARDED_BY(mutex_) = false;          // the thread takes nothing more
+  bool over_ TUTTI_GUARDED_BY(mutex_) = false;          // the thread takes no more functions
   bool dropping_ TUTTI_GUARDED_BY(mutex_) = false;      // a thread is in drop_ready()
-  unsigned forks_ TUTTI_GUARDED_BY(mutex_) = 0;         // of which this process has come
+  unsigned forks_ TUTTI_GUARDED_BY(mutex_) = 0;         // number of forks between the first process and this one
 };
 
 }  // namespace tutti::internal

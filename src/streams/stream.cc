@@ -7,8 +7,8 @@ namespace tutti::internal {
 
 namespace {
 
-// Collects what was in a stream that is gone, when it is done: the records of streams that wait for each other's events
-// keep each other until then.
+// Collects the entries of a destroyed stream when they are done: until then, the records of streams that wait for each
+// other's events keep each other alive.
 class CollectsRest final : public Continuation {
  public:
   explicit CollectsRest(std::shared_ptr<StreamRecord> record) : record_(std::move(record)) {}
@@ -60,7 +60,7 @@ void Stream::append_behind(const std::shared_ptr<Completion>& before, const std:
 
 void Stream::wait_for(const Mark& event) {
   const MutexLock lock(streams_mutex);
-  // Its own events are in front of all that comes now.
+  // Its own events precede everything that is appended now.
   if (event.record == nullptr || event.record == record_) return;
   std::shared_ptr<Completion> end = last_;
   if (event.end != nullptr) end = last_ == nullptr ? event.end : Completion::both(last_, event.end);
@@ -88,10 +88,10 @@ Status Stream::take_error(const Mark& asked) {
   StreamRecord::Error error;
   {
     const MutexLock lock(streams_mutex);
-    // Another thread may have asked meanwhile.
+    // Another thread may have queried in between.
     error = record_->first(told_, asked.through);
     told_ = std::max(told_, asked.through);
-    // No event has it: only this stream, and the mark that was asked.
+    // No event refers to the record: only this stream, and the queried mark.
     if (record_.use_count() == 2) record_->forget(told_);
     if (last_ != nullptr && last_->done()) last_.reset();
   }

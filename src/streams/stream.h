@@ -1,6 +1,6 @@
-// A stream is an order among operations, possibly of several communicators; the progress engine runs each
-// communicator's operations in the order in which they were queued, each behind the operation before in the same stream
-// if that belongs to another communicator. An error is that of its own operation: what is queued behind it runs.
+// A stream orders operations, possibly of several communicators. The progress engine runs each communicator's
+// operations in the order in which they were queued, each after its predecessor in the stream if that belongs to
+// another communicator. If an operation fails, later operations still run.
 #pragma once
 
 #include <cstdint>
@@ -19,33 +19,33 @@ class Stream {
   Stream() = default;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
-  // What is in it goes on.
+  // Its entries continue to run.
   ~Stream();
-  // Adds an operation, which follows the one before it; returns that (null if none), which it must wait for. Without
-  // memory nothing has changed.
+  // Adds an operation after the last one; returns that one (null if none), for which it must wait. If there is no
+  // memory, nothing changes.
   std::shared_ptr<Completion> append(const std::shared_ptr<Completion>& completion);
-  // Adds an operation that waits for `before`, which was the last one; what has come behind that meanwhile stays in the
-  // stream beside it. `before` may be null.
+  // Adds an operation that waits for `before`, which was the last one; entries added in between stay in the stream
+  // beside it. `before` may be null.
   void append_behind(const std::shared_ptr<Completion>& before, const std::shared_ptr<Completion>& completion);
-  // What is appended after this call waits for the event as well, and so does who waits for the stream.
+  // Later entries wait for the event as well, and so do threads that wait for the stream.
   void wait_for(const Mark& event);
-  // Waits for all; returns the first error of what was appended since the last call.
+  // Waits for all entries; returns the first error since the last call.
   Status synchronize();
   // kInProgress, or as synchronize().
   Status query();
-  // The last operation, behind which another has to run; null: nothing has to be waited for.
+  // The last operation, for which the next one must wait; null: none.
   [[nodiscard]] std::shared_ptr<Completion> last() const;
-  // All that is in the stream now.
+  // A mark of all present entries.
   [[nodiscard]] Mark mark() const;
 
  private:
-  // Whoever calls it asks for the errors of the mark.
+  // A mark whose errors the caller will return to the program.
   Mark ask();
   Status take_error(const Mark& asked);
 
   const std::shared_ptr<StreamRecord> record_ = std::make_shared<StreamRecord>();
   std::shared_ptr<Completion> last_ TUTTI_GUARDED_BY(streams_mutex);
-  std::uint64_t told_ TUTTI_GUARDED_BY(streams_mutex) = 0;  // the place that was asked for last
+  std::uint64_t told_ TUTTI_GUARDED_BY(streams_mutex) = 0;  // the last queried place
 };
 
 }  // namespace tutti::internal

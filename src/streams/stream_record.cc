@@ -46,17 +46,18 @@ StreamRecord::Error StreamRecord::error_of(const Item& item) {
 void StreamRecord::collect_one() {
   Error error = error_of(items_.front());
   error.place = items_.front().place;
-  // Behind an error up to which nobody asks it is never the first: a stream that nobody asks keeps one.
+  // An error after another one that no query separates is never the first: a stream without queries keeps only one
+  // error.
   const bool may_be_first = errors_.empty() || errors_.back().place <= expected_;
   if (!error.status.is_ok() && may_be_first) errors_.push_back(std::move(error));
   items_.pop_front();
 }
 
-// What an event stands for is collected first. A loop, since that may contain events in turn: of streams that this one
-// does not come back to, as an event stands for what came before it.
+// Collects the entries of an event first. A loop, because these may contain further events, of other streams; the
+// recursion cannot return to this stream, because an event only marks earlier entries.
 void StreamRecord::collect(std::uint64_t through) {
   StreamRecord* one = this;
-  asking_ = nullptr;  // want of memory may have ended the last time
+  asking_ = nullptr;  // lack of memory may have ended the last call
   asked_through_ = through;
   while (one != nullptr) {
     if (!one->has_done(one->asked_through_)) {

@@ -1,6 +1,6 @@
-// What has failed in a stream. Each place in a stream is that of an operation, or of an event that the stream waits
-// for; places are numbered from 1 and come to their ends in this order. Streams and events ask for the first error of
-// some places: a stream for those behind the last that it was asked for, an event always for those that it stands for.
+// The errors of a stream. Each place in a stream is an operation, or an event for which the stream waits; places are
+// numbered from 1 and end in this order. Streams and events query the first error of a range of places: a stream for
+// those after its last query, an event always for those that it marks.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 
 namespace tutti::internal {
 
-// Of all streams and their records, since an event refers from one stream to another.
+// The lock of all streams and their records, because an event refers from one stream to another.
 extern ForkMutex& streams_mutex;
 
 class StreamRecord;
 
-// All that was queued on a stream at some time and not asked for before.
+// The entries of a stream at some time that had not been queried before.
 struct Mark {
   std::shared_ptr<Completion> end;  // null: it is done
   std::shared_ptr<StreamRecord> record;
@@ -28,7 +28,7 @@ struct Mark {
   std::uint64_t through = 0;
 
   [[nodiscard]] bool done() const { return end == nullptr || end->done(); }
-  // The first error, of which the program has been told when this returns. REQUIRES: done().
+  // The first error, which is then marked as reported to the program. REQUIRES: done().
   [[nodiscard]] Status tell() const;
 };
 
@@ -37,20 +37,20 @@ class StreamRecord {
   struct Error {
     std::uint64_t place = 0;
     Status status;                          // ok: there is none
-    std::shared_ptr<FailureState> failure;  // of the communicator that has failed; null if it was none
+    std::shared_ptr<FailureState> failure;  // of the failed communicator; null if it was not a communicator's error
   };
 
-  // A new last place, the number of which is returned. Without memory nothing has changed.
+  // Adds a place at the end and returns its number. If there is no memory, nothing changes.
   std::uint64_t add(std::shared_ptr<Completion> completion) TUTTI_REQUIRES(streams_mutex);
   std::uint64_t add(Mark event) TUTTI_REQUIRES(streams_mutex);
   [[nodiscard]] std::uint64_t last() const TUTTI_REQUIRES(streams_mutex) { return last_; }
-  // Somebody will ask for the first error up to this place, and then for the first one behind it.
+  // A later call will query the first error up to this place, and then the first one after it.
   void expect(std::uint64_t through) TUTTI_REQUIRES(streams_mutex);
   // The first error of these places, which are done.
   [[nodiscard]] Error first(std::uint64_t after, std::uint64_t through) TUTTI_REQUIRES(streams_mutex);
-  // Of all that is done keeps only the errors.
+  // Keeps only the errors of done places.
   void collect_all() TUTTI_REQUIRES(streams_mutex) { collect(last_); }
-  // Nobody asks for the errors of these places any more.
+  // The errors of these places will not be queried any more.
   void forget(std::uint64_t through) TUTTI_REQUIRES(streams_mutex);
 
  private:
@@ -62,22 +62,22 @@ class StreamRecord {
   };
   static Error error_of(const Item& item) TUTTI_REQUIRES(streams_mutex);
   std::uint64_t add(Item item) TUTTI_REQUIRES(streams_mutex);
-  // Keeps of what is done up to this place only its errors.
+  // Keeps only the errors of the done places up to this one.
   void collect(std::uint64_t through) TUTTI_REQUIRES(streams_mutex);
-  // Whether there is something to be collected up to this place.
+  // Whether there is something to collect up to this place.
   [[nodiscard]] bool has_done(std::uint64_t through) const TUTTI_REQUIRES(streams_mutex) {
     return !items_.empty() && items_.front().place <= through && items_.front().done();
   }
-  // first(), of what is collected.
+  // first(), for collected places.
   [[nodiscard]] Error find(std::uint64_t after, std::uint64_t through) const TUTTI_REQUIRES(streams_mutex);
-  // Of the first item.
+  // Collects the first item.
   void collect_one() TUTTI_REQUIRES(streams_mutex);
 
   std::uint64_t last_ TUTTI_GUARDED_BY(streams_mutex) = 0;
   std::uint64_t expected_ TUTTI_GUARDED_BY(streams_mutex) = 0;
-  std::deque<Item> items_ TUTTI_GUARDED_BY(streams_mutex);    // what was not done when that was looked at last
+  std::deque<Item> items_ TUTTI_GUARDED_BY(streams_mutex);    // items that were not done at the last check
   std::deque<Error> errors_ TUTTI_GUARDED_BY(streams_mutex);  // in the order of their places
-  // While this is collected for an event in another record: that one, and up to which place.
+  // While this is collected for an event in another record: that record, and the last place to collect.
   StreamRecord* asking_ TUTTI_GUARDED_BY(streams_mutex) = nullptr;
   std::uint64_t asked_through_ TUTTI_GUARDED_BY(streams_mutex) = 0;
 };

@@ -6,7 +6,7 @@
 namespace tutti::internal::topology {
 namespace {
 
-// One core of which a rank may use these processors.
+// The processors of one core that a rank may use.
 struct Share {
   std::size_t node = 0;  // index in Machine::numa_nodes; their number: none has it
   std::size_t first = 0;
@@ -19,8 +19,8 @@ std::size_t first_of(const ProcessorSet& processors) {
   return first;
 }
 
-// The smallest: beside it there may be one of the whole package, and memory of another kind, which has the same
-// processors.
+// The smallest node with the processor: there may also be a node of the whole package, and memory of another kind with
+// the same processors.
 std::size_t node_index_of(const Machine& machine, std::size_t processor) {
   std::size_t found = machine.numa_nodes.size();
   std::size_t least = kMaxProcessors + 1;
@@ -33,7 +33,7 @@ std::size_t node_index_of(const Machine& machine, std::size_t processor) {
   return found;
 }
 
-// By NUMA node. A processor of which no core is told is one of its own.
+// Sorted by NUMA node. A processor without a known core counts as a separate core.
 std::vector<Share> cores_of(const Machine& machine, const ProcessorSet& allowed) {
   std::vector<Share> shares;
   const auto add = [&](const ProcessorSet& processors) {

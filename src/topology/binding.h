@@ -1,4 +1,4 @@
-// Which of a machine's processors each of its ranks is bound to (TUTTI_BIND): a pure function over what the machine is.
+// The processors to which each rank of a machine is bound (TUTTI_BIND): a pure function of the machine.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace tutti::internal::topology {
 
-// Of the `ranks` ranks on the machine, the share of the one of that number, within `allowed`: kCore: the processors of
-// one core; kNuma: those of that core's NUMA node. Ranks are spread evenly over the cores in the order of NUMA nodes,
-// neighbours together; where there are more ranks than cores, several share one.
+// The share of local rank `rank` of `ranks`, within `allowed`. kCore: the processors of one core; kNuma: those of that
+// core's NUMA node. Ranks are spread evenly over the cores in the order of NUMA nodes, neighbours together. If there
+// are more ranks than cores, several ranks share a core.
 //
-// `allowed` itself where there is nothing to choose, and where it has fewer cores than there are ranks and is not all
-// that the machine permits: then ranks have been bound already, to processors that differ perhaps, and those that
-// share these are not known. REQUIRES: rank < ranks.
+// Returns `allowed` if there is no choice. Also if it has fewer cores than there are ranks and is smaller than the
+// machine permits: then ranks have already been bound, perhaps to different processors, and it is unknown which ranks
+// share these. REQUIRES: rank < ranks.
 ProcessorSet share_of(const Machine& machine, const ProcessorSet& allowed, Bind bind, std::size_t rank,
                       std::size_t ranks);
 

@@ -21,7 +21,7 @@ std::int32_t add(Graph& graph, NodeKind kind, std::string name, std::int32_t par
   return static_cast<std::int32_t>(graph.nodes.size()) - 1;
 }
 
-// The host's nodes and links once more, in that network.
+// Adds a copy of the host's nodes and links to that network.
 void append(Graph& graph, const Graph& host, std::int32_t network) {
   const auto offset = static_cast<std::int32_t>(graph.nodes.size());
   for (Node node : host.nodes) {
@@ -35,7 +35,7 @@ void append(Graph& graph, const Graph& host, std::int32_t network) {
   }
 }
 
-// With its ranks, and the cluster's speed where its ports have none.
+// Adds a host with its ranks; ports without a speed get the cluster's.
 void add_host(Graph& graph, const Graph& host, const Cluster& cluster, int number, std::int32_t network) {
   const std::size_t offset = graph.nodes.size();
   append(graph, host, network);
@@ -64,7 +64,7 @@ Status check(const Cluster& c) {
   return {};
 }
 
-// Of all ports of a host together.
+// The sum over all ports of a host.
 double gbytes_of_host(const Graph& host, const Cluster& c) {
   double all = 0;
   for (const Node& node : host.nodes) {
@@ -74,13 +74,13 @@ double gbytes_of_host(const Graph& host, const Cluster& c) {
   return all;
 }
 
-// What a part of the network with so many hosts has to the outside.
+// The uplink of a part of the network with `hosts` hosts.
 Speed way_out(const Cluster& c, const Graph& host, int hosts, int ways) {
   return {gbytes_of_host(host, c) * hosts / c.oversubscription / ways, c.port.latency_us};
 }
 
-// Nodes of one kind in that parent, for the ranks of which `number` says that they are in different ones; by rank's
-// number, joined with each other where `linked`. None where it does not know of a rank, or all are in one.
+// Adds nodes of one kind below a parent, one for each value of `number` over the ranks; if `linked`, joined with each
+// other. Adds none if the value of a rank is unknown, or if all are equal.
 template <class Number>
 std::map<int, std::int32_t> divide(Graph& graph, NodeKind kind, std::int32_t parent, const std::vector<int>& ranks,
                                    bool linked, Number number) {
@@ -95,7 +95,7 @@ std::map<int, std::int32_t> divide(Graph& graph, NodeKind kind, std::int32_t par
   return nodes;
 }
 
-// Ranks of one host, at their places.
+// Adds the ranks of one host at their nodes.
 void add_ranks(Graph& graph, std::int32_t host, const std::vector<int>& ranks, std::span<const Place> places) {
   for (const int rank : ranks) graph.ranks[static_cast<std::size_t>(rank)] = host;
   if (places.empty()) return;
@@ -191,7 +191,7 @@ Graph graph_of(const algorithms::World& world, std::span<const Place> places, Sp
 
 namespace {
 
-// Over the NUMA nodes of the host that have processors, neighbours together.
+// Spreads ranks over the NUMA nodes of the host that have processors, neighbours together.
 void spread_over_nodes(Graph& host, int ranks) {
   const auto numa_nodes = [&](bool with_processors) {
     std::vector<std::int32_t> found;
@@ -203,7 +203,7 @@ void spread_over_nodes(Graph& host, int ranks) {
     return found;
   };
   std::vector<std::int32_t> nodes = numa_nodes(true);
-  if (nodes.empty()) nodes = numa_nodes(false);  // it does not tell
+  if (nodes.empty()) nodes = numa_nodes(false);  // processors are unknown
   if (nodes.empty()) nodes = host.hosts();
   for (int i = 0; i < ranks; ++i) {
     host.ranks.push_back(nodes[static_cast<std::size_t>(i) * nodes.size() / static_cast<std::size_t>(ranks)]);
@@ -223,7 +223,7 @@ Status match_job(Graph& graph, const algorithms::World& job) {
     const Node& node = graph.nodes[static_cast<std::size_t>(place)];
     if (node.kind == NodeKind::kGpu) place = node.parent;
   }
-  // Of each rank, the first one on its host.
+  // The first rank on each host.
   std::map<std::int32_t, int> first_there;
   for (std::size_t r = 0; r < ranks; ++r) {
     const auto rank = static_cast<int>(r);

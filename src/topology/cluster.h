@@ -1,4 +1,4 @@
-// Graphs of clusters that need not exist: equal hosts, and the common networks between them.
+// Graphs of described clusters: equal hosts, and common networks between them.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 namespace tutti::internal::topology {
 
 enum class Fabric : std::uint8_t {
-  kSwitch,     // one that all ports lead to and that hinders nobody
-  kFatTree,    // leaf switches below such a one (Leiserson: Fat-trees, IEEE Trans. Computers 34 (1985))
-  kDragonfly,  // groups, each joined to each other one (Kim, Dally, Scott, Abts: Technology-driven, highly-scalable
+  kSwitch,     // one switch of unlimited bandwidth for all ports
+  kFatTree,    // leaf switches below such a switch (Leiserson: Fat-trees, IEEE Trans. Computers 34 (1985))
+  kDragonfly,  // groups, each linked to every other group (Kim, Dally, Scott, Abts: Technology-driven, highly-scalable
                // dragonfly topology, ISCA 2008)
-  kSites,      // places far from each other, joined in a ring
+  kSites,      // distant sites, linked in a ring
 };
 
 // As one UPI or xGMI link has it.
@@ -26,46 +26,46 @@ inline constexpr Speed kBetweenNumaNodes{20, 0.1};
 struct Cluster {
   int hosts = 1;
   int ranks_per_host = 1;
-  int numa_nodes = 1;  // of a host; more are joined by a link of `numa` speed each with each
+  int numa_nodes = 1;  // of a host; each two are joined by a link of speed `numa`
   Speed numa = kBetweenNumaNodes;
-  int cores = 0;          // of a host, spread over its NUMA nodes; 0: nothing is said of them
+  int cores = 0;          // of a host, spread over its NUMA nodes; 0: unknown
   int ports = 1;          // of a host, spread over its NUMA nodes
   Speed port{12.5, 0.5};  // 100 Gb/s
   Fabric fabric = Fabric::kSwitch;
   int parts = 1;                    // hosts of a leaf; groups; sites. Hosts are spread over groups and sites evenly
-  double oversubscription = 1;      // how many times what the hosts of a leaf or group could send its way out carries
+  double oversubscription = 1;      // bandwidth of the hosts of a leaf or group, divided by that of its uplink
   Speed between_sites{1.25, 5000};  // of one direction of one stretch
 };
 inline constexpr int kMostHosts = 1 << 20;
 inline constexpr int kMostRanks = 1 << 22;
 
-// The nodes, links and ranks of one host, as the cluster says. REQUIRES: its numbers are positive.
+// The nodes, links and ranks of one host of the cluster. REQUIRES: its numbers are positive.
 Graph make_host(const Cluster& cluster);
-// Places so many ranks in a host: on GPUs, else on NUMA nodes, else in the host as a whole; consecutive ones together.
+// Places `ranks` ranks in a host: on GPUs, else on NUMA nodes, else in the host as a whole; consecutive ranks together.
 void place_ranks(Graph& host, int ranks);
 
-// Hosts on one network of unknown speed, in this order. Of two with one name the second gets a number. Ranks are left
-// out. REQUIRES: each is a host with what is in it.
+// Hosts on one network of unknown speed, in this order. If two have the same name, the second gets a number. Without
+// ranks. REQUIRES: each is a host with its contents.
 Graph join_hosts(const std::vector<Graph>& hosts);
 
-// The hosts of a job with a port of that speed each; in a host, where it is known of all of its ranks and they are in
-// several, packages and NUMA nodes. Packages are joined with each other by links, and so are NUMA nodes that are in
-// none. `places`: by rank; empty: nothing is known.
+// The hosts of a job, each with a port of that speed. A host has packages and NUMA nodes if they are known for all of
+// its ranks and the ranks are in several of them. Packages are joined by links, and so are NUMA nodes outside packages.
+// `places`: by rank; empty: unknown.
 Graph graph_of(const algorithms::World& world, std::span<const Place> places, Speed port);
 
-// Makes the graph of a file that of a job: ranks that it has on GPUs are where these are, since the job's memory is the
-// host's; of one host without ranks, they are spread over its NUMA nodes that have processors. kInvalidArgument where
-// its ranks are others, or on other hosts.
+// Adapts the graph of a file to a job. Ranks on GPUs move to the GPU's parent, because the job's memory is in the host.
+// For a single host without ranks, the job's ranks are spread over its NUMA nodes that have processors.
+// kInvalidArgument if the number of ranks or their hosts differ.
 Status match_job(Graph& graph, const algorithms::World& job);
-// Network ports of the host that has fewest, of those with ranks; at least 1.
+// The smallest number of network ports of a host with ranks; at least 1.
 int least_ports(const Graph& graph);
-// Of those ranks alone.
+// The graph with only these ranks.
 Graph part_of(const Graph& graph, const std::vector<int>& ranks);
 
-// Ranks are in the order of hosts. kInvalidArgument says which number is not possible.
+// Ranks are in the order of hosts. kInvalidArgument names the invalid number.
 Result<Graph> make_cluster(const Cluster& cluster);
-// The same of hosts like this one: its ports lead to the network, and those of unknown speed have the cluster's. Of the
-// cluster, what it says of the inside of a host does not count.
+// The same with copies of this host: its ports lead to the network, and ports of unknown speed get the cluster's. The
+// cluster's description of the inside of a host is ignored.
 Result<Graph> make_cluster(const Cluster& cluster, const Graph& host);
 
 }  // namespace tutti::internal::topology

@@ -67,8 +67,8 @@ std::optional<std::string> own_group(const std::string& root, Version version) {
   return std::nullopt;
 }
 
-// The group's path below the mount point. A group that is not below it, as in some containers, is taken for the one at
-// the mount point, which is then the outermost that this process sees.
+// The group's path below the mount point. If the group is not below it, as in some containers, this returns the group
+// at the mount point, the outermost that this process sees.
 std::string below_mount(const Mount& mount, const std::string& group) {
   const std::string top = mount.top == "/" ? "" : mount.top;
   const bool is_below = group.starts_with(top + "/") && group.find("/..") == std::string::npos;

@@ -1,5 +1,5 @@
-// How much processor time control groups leave this process: cgroup v2's cpu.max, v1's cpu.cfs_quota_us. A group of two
-// processors' time may run on a hundred of them; what its ranks waste spinning is then taken from all of them.
+// The limits of processor time by control groups: cgroup v2's cpu.max, v1's cpu.cfs_quota_us. A group with the time of
+// two processors may run on a hundred of them; if a rank spins, that reduces the time of all ranks in the group.
 //
 // Threads: any; nothing here has state.
 #pragma once
@@ -11,15 +11,14 @@
 namespace tutti::internal::topology {
 
 struct CpuQuota {
-  // The control group that it is of: the same number for all processes of the machine that are in it, in whatever
-  // containers.
+  // The control group with the quota: the same number for all processes of the machine in this group, in any container.
   std::uint64_t group = 0;
-  std::uint32_t millicpus = 0;  // thousandths of a processor's time, that all processes in the group have together; > 0
+  std::uint32_t millicpus = 0;  // thousandths of a processor's time, for all processes in the group together; > 0
   bool operator==(const CpuQuota&) const = default;
 };
 
-// Those of the groups that this process is in, from its own to the outermost that it sees; none where there is no
-// limit. `root`: in place of the folder / (tests).
+// The quotas of this process's groups, from its own to the outermost visible one; empty if there is no limit. `root`:
+// replaces the folder / (tests).
 std::vector<CpuQuota> cpu_quotas(const std::string& root = "");
 
 }  // namespace tutti::internal::topology

@@ -76,8 +76,8 @@ Machine describe(hwloc_topology_t topology) {
   return machine;
 }
 
-// hwloc loads its plugins under locks of its own, which a child forked meanwhile would never get. Made when the library
-// is loaded, and never destroyed, as what it guards.
+// hwloc loads its plugins under its own locks, which a child forked at that moment would never get. Made when the
+// library is loaded, and never destroyed, like the data that it guards.
 ForkMutex& mutex = *new ForkMutex;
 const Machine* found_machine TUTTI_GUARDED_BY(mutex) = nullptr;
 
@@ -118,7 +118,7 @@ std::string list_of(const ProcessorSet& processors) {
   return text;
 }
 
-// Not by hwloc: with another machine's description it would answer for that one.
+// Does not use hwloc, which would answer for another machine if it has that machine's description.
 ProcessorSet allowed_processors() {
   cpu_set_t own;
   CPU_ZERO(&own);
@@ -165,7 +165,7 @@ int Machine::node_of(const ProcessorSet& of) const {
   int only = -1;
   for (const NumaNode& node : numa_nodes) {
     if ((of & ~node.processors).any()) continue;
-    if (only >= 0) return -1;  // some have no memory but that of high bandwidth beside another's
+    if (only >= 0) return -1;  // some nodes have only high-bandwidth memory, beside the memory of another node
     only = node.number;
   }
   return only;

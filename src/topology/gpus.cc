@@ -14,7 +14,7 @@
 namespace tutti::internal::topology {
 namespace {
 
-// More than the 18 of NVML_NVLINK_MAX_LINKS today: the first that NVML does not know ends the search.
+// More than today's NVML_NVLINK_MAX_LINKS (18): the first unknown link ends the search.
 constexpr unsigned kMostLinks = 64;
 constexpr std::size_t kTextBytes = 96;
 
@@ -52,7 +52,7 @@ struct Nvml {
   int (*link_remote)(Handle, unsigned, PciInfo*) = nullptr;
   int (*link_remote_type)(Handle, unsigned, int*) = nullptr;  // null in drivers before CUDA 11.3
 
-  // False: a function is missing, and dlerror(3) says which.
+  // False: a function is missing; dlerror(3) names it.
   bool find(void* library) {
     const bool all =
         find_symbol(library, "nvmlInit_v2", &init) && find_symbol(library, "nvmlShutdown", &shutdown) &&
@@ -93,7 +93,7 @@ PciPath path_of(unsigned level) {
   }
 }
 
-// What a GPU is by itself; what NVML does not tell of it is missing.
+// The properties of one GPU; unknown ones are missing.
 Gpu describe(const Nvml& nvml, Handle handle, const std::string& sys) {
   Gpu gpu;
   std::array<char, kTextBytes> text{};
@@ -158,7 +158,7 @@ Gpus look(const Nvml& nvml, const std::string& sys) {
   return gpus;
 }
 
-// Below /sys/devices: the host bridge, and the bridges and the device behind it.
+// The path below /sys/devices: the host bridge, then bridges and the device.
 std::vector<std::string> place_of(const std::string& device) {
   std::error_code failed;
   const std::filesystem::path place = std::filesystem::canonical(device, failed);

@@ -1,4 +1,4 @@
-// The NVIDIA GPUs of this machine, and what joins them, as NVML tells it. NVML is opened at run time.
+// The NVIDIA GPUs of this machine and their links, from NVML, which is opened at run time.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tutti::internal::topology {
 
-// What two GPUs have in common on their way over PCIe (NVML's common ancestor), the nearest first.
+// The common ancestor of two GPUs on PCIe (as in NVML), the nearest first.
 enum class PciPath : std::uint8_t {
   kSame,        // one board
   kSwitch,      // one PCIe switch
@@ -28,24 +28,24 @@ struct Gpu {
   int minor = 0;
   std::uint64_t memory_bytes = 0;
   int numa_node = -1;                // -1: unknown
-  unsigned switch_links = 0;         // active NVLinks that lead to switches, which join all GPUs that have such
-  std::vector<unsigned> peer_links;  // active NVLinks that lead to each of the GPUs, by number
+  unsigned switch_links = 0;         // active NVLinks to switches, which join all GPUs with such links
+  std::vector<unsigned> peer_links;  // active NVLinks to each of the GPUs, by number
   std::vector<PciPath> paths;        // to each of the GPUs
 
-  // NVLinks over which this GPU reaches that one, directly or by way of switches.
+  // The number of NVLinks between this GPU and `peer`, direct or through switches.
   [[nodiscard]] unsigned nvlinks_to(const std::vector<Gpu>& all, std::size_t peer) const;
 };
 
 struct Gpus {
   std::vector<Gpu> all;  // by NVML's number, which is the order of PCI addresses
-  std::string trouble;   // why none are known, or not all
+  std::string trouble;   // why GPUs are missing
 };
 
-// Looks now: starts NVML and leaves it. Any thread. `library`, `sys`: for tests.
+// Searches now: starts NVML and ends it. Any thread. `library`, `sys`: for tests.
 Gpus find_gpus(const char* library = "libnvidia-ml.so.1", const std::string& sys = "/sys");
 
-// Which of `devices`, folders or links in /sys of PCI devices, are behind the most bridges that this GPU is behind,
-// too; none of them if they have no host bridge in common with it. By position.
+// The indices of the `devices` (folders or links in /sys of PCI devices) that share the most bridges with this GPU;
+// empty if no device shares its host bridge.
 std::vector<std::size_t> nearest(const Gpu& gpu, const std::vector<std::string>& devices,
                                  const std::string& sys = "/sys");
 

@@ -27,7 +27,7 @@ bool is_network(const Graph& graph, std::int32_t node) {
          graph.nodes[static_cast<std::size_t>(node)].kind == NodeKind::kNetwork;
 }
 
-// Parents are known to be sound up to this node.
+// REQUIRES: the parents of all earlier nodes are valid.
 Status check_node(const Graph& graph, std::size_t number) {
   const Node& node = graph.nodes[number];
   if (node.parent >= static_cast<std::int32_t>(number))

@@ -1,14 +1,14 @@
-// The machines of a job as a graph: what is in what, what joins what, and how fast. Plain data, built by detection, by
-// generators or from a file; drawn, written and simulated.
+// The machines of a job as a graph: a tree of nodes, links between them, and speeds. Plain data, built by detection, by
+// generators or from a file; tutti draws, writes and simulates it.
 //
 // Nodes form a tree: the network's switches above, below them hosts, in these packages, NUMA nodes, PCI switches, GPUs
 // and network ports. An edge to the parent may have a rate and a latency. Beside the tree there are links between
 // children of one node: cables between two (NVLink, UPI, WAN) and crossbars that join many (NVSwitch).
 //
-// The way of a message: up from the sender's node to the lowest node that is above both, and down again; where children
-// of that node that are on the way are joined by links, over these. Between hosts it leaves by a network port of
-// the sender's host and arrives at one of the receiver's; the part outside is the way between the nodes of the network
-// to which these ports lead.
+// The route of a message goes up from the sender's node to the lowest common ancestor and down again. If links join the
+// children of that ancestor on the route, it uses the links. Between hosts it leaves through a network port of the
+// sender's host and arrives at one of the receiver's host; outside, it is the route between the network nodes to which
+// these ports lead.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ enum class NodeKind : std::uint8_t { kNetwork, kHost, kPackage, kNumaNode, kPciS
 const char* name_of(NodeKind kind);
 inline constexpr int kNodeKinds = 7;
 
-// One direction; both directions are alike and do not hinder each other. 0: unknown, and taken for no limit.
+// For one direction; both directions have the same speed and do not slow each other down. 0: unknown, treated as
+// unlimited.
 struct Speed {
   double gbytes_per_second = 0;  // 10^9 bytes
   double latency_us = 0;
@@ -33,13 +34,13 @@ struct Speed {
 
 struct Node {
   NodeKind kind = NodeKind::kHost;
-  std::string name;          // of its own among the children of its parent
+  std::string name;          // unique among the children of its parent
   std::int32_t parent = -1;  // lower than its own number; -1: none
   Speed up;                  // to the parent
-  // Of a port: the node of the network to which it leads, and how fast.
+  // For a port: the network node to which it leads, and the speed.
   std::int32_t leads_to = -1;
   Speed out;
-  // What else is known; empty or 0: unknown.
+  // Further properties; empty or 0: unknown.
   std::string about;       // processor model, GPU's name, "InfiniBand"
   std::string processors;  // of a NUMA node: "0-3,8"
   std::string pci;         // address of a GPU or a port
@@ -58,18 +59,18 @@ struct CrossLink {
 struct Graph {
   std::vector<Node> nodes;
   std::vector<CrossLink> links;
-  std::vector<std::int32_t> ranks;  // where each runs: a host, or something in one
+  std::vector<std::int32_t> ranks;  // the node of each rank: a host, or a node in a host
 
-  // kInvalidArgument says which node or link breaks which of the rules above.
+  // kInvalidArgument names the node or link, and the violated rule.
   [[nodiscard]] Status check() const;
-  // The host in which a node is; -1: it is of the network.
+  // The host of a node; -1: it is part of the network.
   [[nodiscard]] std::int32_t host_of(std::int32_t node) const;
   // In order of nodes.
   [[nodiscard]] std::vector<std::int32_t> hosts() const;
   [[nodiscard]] std::vector<std::int32_t> children(std::int32_t node) const;
   // Names from below the root down to it, joined by "/".
   [[nodiscard]] std::string path(std::int32_t node) const;
-  // The node of that path; -1: none.
+  // The node with that path; -1: none.
   [[nodiscard]] std::int32_t find(const std::string& path) const;
   bool operator==(const Graph&) const = default;
 };

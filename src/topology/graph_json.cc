@@ -19,7 +19,7 @@ Speed read_speed(JsonReading& reading, const JsonValue& object) {
           reading.number(object, "latency_us", 0, kMostLatency, 0)};
 }
 
-// Makes the nodes that an object tells of, with their descendants, as often as it says.
+// Makes the nodes of an object, `count` times, with their descendants.
 class Reader {
  public:
   explicit Reader(const JsonFile& file) : reading_(file) {}
@@ -46,7 +46,7 @@ class Reader {
  private:
   [[nodiscard]] bool ok() const { return reading_.status().is_ok(); }
 
-  // Counts multiply. What is not readable counts as nothing: it is told of later.
+  // Counts multiply. Invalid values count as 0; they are reported later.
   static double nodes_of(const JsonValue& object) {
     double all = 1;
     if (const JsonValue* below = object.find("nodes"); below != nullptr) {
@@ -144,7 +144,7 @@ class Reader {
     }
   }
 
-  // A path, or a path and how many.
+  // Each entry is a path, or a path and a count.
   void add_ranks(const JsonValue& root) {
     for (const JsonValue& one : reading_.list(root, "ranks")) {
       if (!ok()) return;
@@ -199,7 +199,7 @@ class Writer {
  private:
   [[nodiscard]] const Node& node(std::int32_t n) const { return graph_.nodes[static_cast<std::size_t>(n)]; }
 
-  // The lowest node that all of its ends are in.
+  // The lowest node that contains all of its ends.
   [[nodiscard]] std::int32_t above(const CrossLink& link) const {
     std::int32_t meeting = node(link.nodes.front()).parent;
     for (const std::int32_t end : link.nodes) {

@@ -23,8 +23,8 @@ Topology load_devices() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   Topology topology(raw);
-  // Of what these ask drivers, NVML is asked below. PCI devices the kernel's files tell of, too, without the names of a
-  // database, whose memory the library of "pci" keeps.
+  // Without these components, which query drivers; NVML is queried below. The kernel's files also list PCI devices,
+  // without the names of a database, whose memory the "pci" component would keep.
   for (const char* slow : {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl", "pci"}) {
     hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow);
   }
@@ -53,7 +53,7 @@ std::string address_of(hwloc_obj_t pci) {
                      static_cast<unsigned>(at.dev), static_cast<unsigned>(at.func));
 }
 
-// A node whose number is not known yet.
+// A node whose number is not assigned yet.
 struct Draft {
   Node node;
   std::vector<std::unique_ptr<Draft>> below;
@@ -87,7 +87,7 @@ class Finder {
   }
 
  private:
-  // A single one says no more than the host.
+  // A single package is omitted: it is the same as the host.
   void add_packages() {
     const int count = hwloc_get_nbobjs_by_type(topology_, HWLOC_OBJ_PACKAGE);
     for (int i = 0; i < count; ++i) {
@@ -122,7 +122,7 @@ class Finder {
     }
   }
 
-  // The NUMA node that devices below the object are near to.
+  // The NUMA node that is near to the devices below the object.
   Draft* home_of(hwloc_obj_t object) {
     const bool one = object->nodeset != nullptr && hwloc_bitmap_weight(object->nodeset) == 1;
     const auto found = numa_.find(one ? static_cast<unsigned>(hwloc_bitmap_first(object->nodeset)) : ~0U);
@@ -164,7 +164,7 @@ class Finder {
     const auto known = std::find_if(facts_.gpus.all.begin(), facts_.gpus.all.end(),
                                     [&](const Gpu& gpu) { return gpu.pci == address; });
     const bool is_known = is_this_ && known != facts_.gpus.all.end();
-    // Of display adapters that are no GPUs for this library there are many.
+    // Many display adapters are not GPUs for this library.
     if (is_this_ && !is_known) return;
     const auto number = is_known ? static_cast<int>(known - facts_.gpus.all.begin()) : gpus_++;
     Draft* gpu = home->add(NodeKind::kGpu, fmt::format("gpu{}", number));
@@ -174,7 +174,7 @@ class Finder {
     if (is_known) gpu->node.memory_bytes = known->memory_bytes;
   }
 
-  // An RDMA device and the interface of the same card are one.
+  // An RDMA device and the interface of the same card become one port.
   void add_port(hwloc_obj_t object, Draft* home) {
     std::string name;
     for (hwloc_obj_t os = object->io_first_child; os != nullptr; os = os->next_sibling) {
@@ -246,7 +246,7 @@ class Finder {
   Draft host_;
   std::vector<std::pair<hwloc_obj_t, Draft*>> packages_;
   std::map<unsigned, Draft*> numa_;
-  std::set<std::string> told_;  // names of interfaces and RDMA devices that PCI devices have
+  std::set<std::string> told_;  // names of interfaces and RDMA devices of PCI devices
   int bridges_ = 0;
   int gpus_ = 0;
   Graph graph_;

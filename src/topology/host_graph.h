@@ -1,5 +1,5 @@
-// One host as a graph: packages, NUMA nodes, PCI switches, GPUs and network ports, as hwloc finds them, with what NVML
-// says of GPUs. Whoever asks gives what only other folders know of network ports.
+// One host as a graph: packages, NUMA nodes, PCI switches, GPUs and network ports, from hwloc, and from NVML for GPUs.
+// The caller provides the facts about network ports that only other folders know.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct PortFact {
   std::string about;  // "Ethernet", "InfiniBand"
   double gbits = 0;   // 10^9 bits a second; 0: unknown
   int numa_node = -1;
-  bool everywhere = false;  // also where no PCI device of that name is found
+  bool everywhere = false;  // also if no PCI device with that name is found
 };
 
 struct HostFacts {
@@ -26,8 +26,9 @@ struct HostFacts {
   Gpus gpus;
 };
 
-// Looks now; some 10 to 50 ms. hwloc's own variables hold (HWLOC_XMLFILE, HWLOC_SYNTHETIC): with another machine's
-// description nothing but that counts. kSystemError where hwloc fails. Not in a forked child while others look.
+// Detects now, in about 10 to 50 ms. hwloc's variables apply (HWLOC_XMLFILE, HWLOC_SYNTHETIC): with another machine's
+// description, only that is used. kSystemError if hwloc fails. REQUIRES: not in a child that was forked while another
+// thread was in this function.
 Result<Graph> host_graph(const HostFacts& facts);
 
 // GB/s of an NVLink in one direction, by the compute capability of its GPU. Source: data sheets of P100, V100, A100,

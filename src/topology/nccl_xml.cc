@@ -31,7 +31,7 @@ constexpr unsigned kSwitchOfNvlinks = 0x0680;
 constexpr unsigned kDisplay = 0x03;
 constexpr unsigned kAccelerator = 0x12;  // of AMD's Instinct GPUs
 constexpr unsigned kNetwork = 0x02;
-// What NCCL takes where a file says nothing, or that nothing is known.
+// NCCL's values for missing or unknown attributes.
 constexpr double kAssumedTransfers = 8;  // GT/s
 constexpr std::int64_t kAssumedLanes = 16;
 constexpr std::int64_t kMostLanes = 64;
@@ -54,7 +54,7 @@ std::string address_of(const char* busid) {
   return digits;
 }
 
-// An integer as NCCL reads it: 10, 0x0a or 012, of which 32 bits count, so that 0xffffffff is -1. Nothing: it is none.
+// An integer as NCCL reads it: 10, 0x0a or 012; 32 bits are used, so 0xffffffff is -1. Empty: not an integer.
 std::optional<std::int64_t> number_of(std::string text) {
   text.erase(0, std::min(text.find_first_not_of(" \t"), text.size()));
   text.erase(text.find_last_not_of(" \t") + 1);
@@ -159,12 +159,12 @@ class Reader {
                        [&](const Node& other) { return other.parent == parent && other.name == name; });
   }
 
-  // Which host a processor is in: NCCL takes the hash for a hexadecimal number, and 0 where there is none.
+  // The host of a processor: NCCL reads the hash as a hexadecimal number, 0 if it is missing.
   static std::uint64_t hash_of(const pugi::xml_node& cpu) {
     return std::strtoull(cpu.attribute("host_hash").value(), nullptr, 16);
   }
 
-  // In the order in which they come. One host is the whole graph; several are in a network.
+  // In the order of the file. One host is the whole graph; several are in a network.
   void add_hosts(const pugi::xml_node& system) {
     for (const pugi::xml_node cpu : system.children("cpu")) {
       Host& host = hosts_[hash_of(cpu)];
@@ -324,8 +324,8 @@ class Reader {
     ++ports_;
   }
 
-  // Each cable is told of at both ends. Those of a host that lead to switches make one crossbar, also where the
-  // switches join several hosts.
+  // The file lists each cable at both ends. The cables of a host to switches make one crossbar, also if the switches
+  // join several hosts.
   void add_links() {
     std::map<std::pair<std::int32_t, std::int32_t>, CrossLink> cables;
     std::map<std::int32_t, std::map<std::int32_t, double>> ports;  // by host
@@ -351,7 +351,7 @@ class Reader {
     }
   }
 
-  // In their order. Where each host numbers its ranks from 0, those of the first host come first.
+  // In their order. If each host numbers its ranks from 0, those of the first host come first.
   void add_ranks() {
     std::sort(by_rank_.begin(), by_rank_.end(), [](const Placed& a, const Placed& b) { return a.rank < b.rank; });
     const bool repeats = std::adjacent_find(by_rank_.begin(), by_rank_.end(), [](const Placed& a, const Placed& b) {
@@ -364,7 +364,7 @@ class Reader {
     for (const Placed& placed : by_rank_) graph_.ranks.push_back(placed.node);
   }
 
-  // Processors alone are something to know, unless the file has devices of which nothing can be known.
+  // A file with only processors is not empty, unless it also has unknown devices.
   [[nodiscard]] bool is_empty() const {
     const bool has_processors = std::any_of(graph_.nodes.begin(), graph_.nodes.end(),
                                             [](const Node& node) { return !node.processors.empty(); });
@@ -414,7 +414,7 @@ class Reader {
   int gpus_ = 0;
   int ports_ = 0;
   int devices_ = 0;       // PCI elements
-  int unclassified_ = 0;  // of them those that have no class and contain nothing
+  int unclassified_ = 0;  // of these, devices without a class and without contents
   int assumed_ = 0;       // whose speed is assumed
 };
 

@@ -77,7 +77,7 @@ void Routes::add_ranks(Sharing sharing, const Slowed& slowed) {
   for (const auto& [rank, factor] : slowed.ranks) slowness_[static_cast<std::size_t>(rank)] = 1 / factor;
 }
 
-// Of one machine. Where there are enough, a rank stays with the one that it has.
+// The ranks of one machine. If there are enough processors, each rank keeps its own.
 void Routes::share_processors(const std::vector<int>& ranks, int cores) {
   const auto first = static_cast<std::uint32_t>(processor_count_);
   const bool enough = cores == 0 || ranks.size() <= static_cast<std::size_t>(cores);
@@ -130,7 +130,7 @@ void Routes::choose_ports() {
   }
 }
 
-// Of those that are nearest to the rank's place, in turn.
+// One of the ports nearest to the rank's node; `turn` alternates between equally near ones.
 std::int32_t Routes::port_for(std::size_t rank, std::size_t turn, const std::vector<std::int32_t>& ports) const {
   std::vector<std::int32_t> nearest;
   int most = -1;
@@ -158,7 +158,7 @@ std::int32_t Routes::meeting_of(std::int32_t a, std::int32_t b) const {
   return a;
 }
 
-// What takes any number of bytes at once hinders nobody.
+// A resource of unlimited rate is omitted.
 void Routes::use(std::uint32_t resource, double latency_us, schedule::Route& route) const {
   route.latency_us += latency_us;
   if (us_per_byte_[resource] > 0) route.resources.push_back(resource);
@@ -177,7 +177,7 @@ void Routes::cross(const LinkEnd& from, const LinkEnd& to, schedule::Route& rout
   if (link.nodes.size() > 2) use(link_first_[from.link] + 2 * to.position + 1, 0, route);
 }
 
-// Over a link between a node on the way up and one on the way down, the lowest ones first.
+// Uses a link between a node on the way up and one on the way down, the lowest nodes first.
 bool Routes::go_by_link(std::int32_t from, std::int32_t to, std::int32_t above, schedule::Route& route) const {
   for (std::int32_t a = from; a != above; a = node(a).parent) {
     const auto ends = link_ends_.find(a);
@@ -197,7 +197,7 @@ bool Routes::go_by_link(std::int32_t from, std::int32_t to, std::int32_t above, 
   return false;
 }
 
-// Over several links between children of one node, as few as possible.
+// Uses several links between children of one node, as few as possible.
 bool Routes::go_among(std::int32_t from, std::int32_t to, schedule::Route& route) const {
   struct Hop {
     std::int32_t before;
@@ -228,7 +228,7 @@ bool Routes::go_among(std::int32_t from, std::int32_t to, schedule::Route& route
 void Routes::go(std::int32_t from, std::int32_t to, schedule::Route& route) const {
   const std::int32_t above = meeting_of(from, to);
   if (from == to || (!link_ends_.empty() && go_by_link(from, to, above, route))) return;
-  // The two of its children that are on the way.
+  // The two children on the route.
   std::int32_t a = from;
   std::int32_t b = to;
   while (a != above && node(a).parent != above) a = node(a).parent;
@@ -281,7 +281,7 @@ void Routes::find_route(int from, int to, double call_bytes, schedule::Route& ro
   for (std::uint32_t& resource : route.resources) resource = of_first_host(resource);
 }
 
-// Hosts are alike, and their nodes and links stand in the same order.
+// REQUIRES: hosts are equal, and their nodes and links have the same order.
 std::uint32_t Routes::of_first_host(std::uint32_t resource) const {
   const std::uint32_t of_nodes = kWays * static_cast<std::uint32_t>(graph_.nodes.size());
   if (resource >= of_nodes) return of_nodes + (resource - of_nodes) % link_resources_of_host_;
@@ -305,7 +305,7 @@ std::string Routes::describe(std::uint32_t resource) const {
 
 namespace {
 
-// Whether the nodes of all hosts are those of the first one, `size` nodes further each time.
+// Whether the nodes of each host equal those of the first one, shifted by `size` nodes for each host.
 bool nodes_alike(const Graph& graph, std::int32_t first, std::int32_t size) {
   for (auto n = static_cast<std::size_t>(first + size); n < graph.nodes.size(); ++n) {
     const auto offset = (static_cast<std::int32_t>(n) - first) % size;
@@ -321,7 +321,7 @@ bool nodes_alike(const Graph& graph, std::int32_t first, std::int32_t size) {
   return true;
 }
 
-// Likewise of the links, which stand in the order of hosts.
+// The same for links, which are in the order of hosts.
 bool links_alike(const Graph& graph, std::int32_t first, std::int32_t size, std::size_t hosts) {
   if (graph.links.size() % hosts != 0) return false;
   const std::size_t of_host = graph.links.size() / hosts;

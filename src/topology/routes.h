@@ -1,4 +1,4 @@
-// The ways between the ranks of a graph, as the simulator reads them.
+// The routes between the ranks of a graph, for the simulator.
 #pragma once
 
 #include <cstdint>
@@ -26,30 +26,31 @@ struct MachineCosts {
   MessageCosts between_hosts;
   LocalCosts host;
   LocalCosts device;
-  // What a rank that has waited for a message waits for its turn, for each other one that its processor has.
+  // After a wait for a message, the wait for a time slice, for each other rank on the processor.
   double turn_us = 0;
   double call_us = 0;  // of a rank, for each call
-  // Of a host's memory, which the messages between its ranks share: processors that copy at the same time are slower
-  // than one alone. Of several NUMA nodes each has as much of it, and serves what is received there.
+  // For a host's memory, which the messages between its ranks share: processors that copy at the same time are slower
+  // than a single one. Each NUMA node has this rate, for the data that is received there.
   double memory_us_per_byte = 0;
   bool operator==(const MachineCosts&) const = default;
 };
 
 // Processors that ranks share.
 struct Sharing {
-  int cores = 0;  // of each host; 0: each rank has one of its own
-  // The hosts are one, whose cores these are: containers, or ranks without shared memory.
+  int cores = 0;  // of each host; 0: each rank has its own
+  // All hosts are on one machine with these cores: containers, or ranks without shared memory.
   bool one_machine = false;
   bool operator==(const Sharing&) const = default;
 };
 
-// How many times as fast something is as the graph and the costs say.
+// Factors on the speeds of the graph and the costs.
 struct Slowed {
   std::map<int, double> ranks;
-  std::map<std::int32_t, double> nodes;  // their way to the parent, and of a port its way out; both directions
+  std::map<std::int32_t, double> nodes;  // of the edge to the parent, and of a port's edge to the network; both
+                                         // directions
 };
 
-// All constant once made. Any thread. Keeps a reference to the graph.
+// Constant after construction. Any thread. Keeps a reference to the graph.
 class Routes : public schedule::Interconnect {
  public:
   // REQUIRES: graph.check(), and it has ranks. `one_host`: resources of all hosts are those of the first one: see
@@ -75,7 +76,7 @@ class Routes : public schedule::Interconnect {
 
   // "host0/numa1 up", "host0/numa1 memory", "host0/eth0 out", "NVLink host0/gpu0 to host0/gpu1".
   [[nodiscard]] std::string describe(std::uint32_t resource) const;
-  // Ranks of each host, in the order in which hosts first have one.
+  // The ranks of each host; hosts in the order of their first rank.
   [[nodiscard]] const algorithms::Hosts& hosts() const { return hosts_; }
 
  private:
@@ -94,7 +95,7 @@ class Routes : public schedule::Interconnect {
   void choose_ports();
   [[nodiscard]] std::int32_t port_for(std::size_t rank, std::size_t turn, const std::vector<std::int32_t>& ports) const;
   [[nodiscard]] int depth_in_common(std::int32_t a, std::int32_t b) const;
-  // From one node to another; both in one host, or both of the network.
+  // The route from one node to another; both in one host, or both in the network.
   void go(std::int32_t from, std::int32_t to, schedule::Route& route) const;
   bool go_by_link(std::int32_t from, std::int32_t to, std::int32_t above, schedule::Route& route) const;
   bool go_among(std::int32_t from, std::int32_t to, schedule::Route& route) const;
@@ -104,12 +105,12 @@ class Routes : public schedule::Interconnect {
   void use(std::uint32_t resource, double latency_us, schedule::Route& route) const;
   [[nodiscard]] std::int32_t meeting_of(std::int32_t a, std::int32_t b) const;
   [[nodiscard]] const Node& node(std::int32_t n) const { return graph_.nodes[static_cast<std::size_t>(n)]; }
-  // Resources: of node n from kWays n on, one for each way; then two for each end of a link.
+  // Resources: kWays of them for node n, from kWays * n on; then two for each end of a link.
   static constexpr std::uint32_t kWays = 5;
   [[nodiscard]] static std::uint32_t resource_of(std::int32_t n, int way) {
     return kWays * static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(way);
   }
-  // Of the place where the rank is.
+  // The memory of the rank's node.
   [[nodiscard]] std::int32_t memory_of(std::size_t rank) const;
 
   const Graph& graph_;
@@ -129,8 +130,8 @@ class Routes : public schedule::Interconnect {
   algorithms::Hosts hosts_;
 };
 
-// Whether all hosts are alike down to their speeds, have equally many consecutive ranks at the same places, and lead to
-// one single network: so that hosts that do the same at the same time are no different.
+// Whether all hosts are equal including their speeds, have the same number of consecutive ranks at the same nodes, and
+// lead to a single network. Then hosts that do the same at the same time take the same time.
 [[nodiscard]] bool hosts_alike(const Graph& graph);
 
 }  // namespace tutti::internal::topology

@@ -1,5 +1,5 @@
-// What a communicator must know of a transport to use it: which ranks it connects, what these must tell each other
-// before, how a link is made. The registry (registry.h) lists them; TUTTI_TRANSPORTS chooses among them.
+// The interface of a transport to communicators: which ranks it connects, which data these must exchange before, how to
+// make a link. The registry (registry.h) lists the transports; TUTTI_TRANSPORTS chooses among them.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +23,15 @@
 
 namespace tutti::internal {
 
-// What connects ranks that are threads of one process and were made together.
+// Connects ranks that are threads of one process and were made together.
 class ThreadNetwork {
  public:
   ThreadNetwork() = default;
   ThreadNetwork(const ThreadNetwork&) = delete;
   ThreadNetwork& operator=(const ThreadNetwork&) = delete;
   virtual ~ThreadNetwork() = default;
-  // The end of a link to `to` of the rank that these are for; its k-th call for `to` meets the k-th of `to` for
-  // it. `wakeup_fds`: by rank; they outlive the link. Any thread.
+  // This rank's end of a link to `to`. The k-th call of this rank for `to` matches the k-th call of `to` for this rank.
+  // `wakeup_fds`: by rank; they outlive the link. Any thread.
   virtual Result<std::unique_ptr<transport::Link>> link(const Ranks& ranks, int to,
                                                         std::span<const transport::WakeupFd> wakeup_fds) = 0;
 };
@@ -43,18 +43,18 @@ struct LinkOwner {
   const FailureState& failure;
 };
 
-// This side of a link, while the peer has perhaps not made its own yet.
+// This side of a link, before the peer has necessarily made its own.
 class BegunLink {
  public:
   virtual ~BegunLink() = default;
-  // Null: it has not. After a link, or an error, not called again.
+  // Null: the peer has not made its side yet. Not called again after a link or an error.
   virtual Result<std::unique_ptr<transport::Link>> finish() = 0;
-  // Readable when the peer has said something, perhaps about this link.
+  // Readable when the peer has sent something, perhaps about this link.
   [[nodiscard]] virtual int socket() const = 0;
 };
 
-// Of a transport whose links need no connection of their own: the connections of this rank with others, once for all
-// communicators of a family. Ranks have their numbers in the communicator that joined. Any thread.
+// For a transport whose links share connections: the connections of this rank, one set for all communicators of a
+// family. Ranks are numbered as in the communicator that joined. Any thread.
 class SharedConnections {
  public:
   enum class State : std::uint8_t {
@@ -69,25 +69,27 @@ class SharedConnections {
   virtual ~SharedConnections() = default;
 
   virtual State state(int job_rank) = 0;
-  // If there is none: the caller makes it, and ends that by add() or give_up(). False: it is none of the caller's.
+  // True: the caller must make the connection, and then call add() or give_up(). False: another thread makes it, or it
+  // exists.
   virtual bool claim(int job_rank) = 0;
   virtual Status add(int job_rank, PeerConnection channel, const LinkOwner& owner) = 0;
-  // Nothing if it is made.
+  // Does nothing if the connection exists.
   virtual void give_up(int job_rank) = 0;
-  // Until something is made or given up, or so long.
+  // Waits until a connection is made or given up, at most `longest_ms`.
   virtual void await_change(int longest_ms) = 0;
 
-  // Null: it is not made, or not any more. REQUIRES: the communicator has no other link to that rank, nor had one.
+  // Null: the connection does not exist, or not any longer. REQUIRES: the communicator has and had no other link to
+  // that rank.
   virtual Result<std::unique_ptr<BegunLink>> begin_link(int job_rank, std::uint64_t communicator, int peer,
                                                         const LinkOwner& owner) = 0;
   // The communicator has ended.
   virtual void forget(std::uint64_t communicator) = 0;
 };
 
-// A transport as one rank of a job uses it. By one thread at a time.
+// A transport, for one rank of a job. Used by one thread at a time.
 //
-// Every rank has its own, made from rank 0's setting. What is "the same on every rank" follows from what all ranks
-// know: that setting, the address book, what all have told.
+// Every rank has its own object, made from rank 0's setting. Values that are "the same on every rank" follow only from
+// data that all ranks have: that setting, the address table, the descriptions of tell().
 class Transport {
  public:
   Transport() = default;
@@ -97,43 +99,43 @@ class Transport {
 
   // As in the registry.
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // For selection, where nothing was measured. The same on every rank.
+  // For selection without measurements. The same on every rank.
   [[nodiscard]] virtual TransportCosts costs(const Ranks& ranks) const = 0;
-  // Chunks beyond this are cut so that what is under way stays in the cache, where all links are of this transport. The
-  // same on every rank.
+  // If all links use this transport, longer chunks are cut so that the data in flight stays in the cache. The same on
+  // every rank.
   [[nodiscard]] virtual std::size_t slice_bytes(const Ranks& ranks, Collective collective) const = 0;
 
-  // Whether two ranks can share memory by it: they are of one host then. Only ranks of one machine can
+  // Whether two ranks can share memory through this transport; then they are on one host. Only ranks of one machine can
   // (PeerInfo::same_machine). Transitive; the same on every rank.
   [[nodiscard]] virtual bool shares_memory(const PeerInfo& a, const PeerInfo& b) const = 0;
-  // What this rank must tell all others before it is known which ranks are connected; this is where it opens what it
-  // needs. Nothing: no rank tells anything, the same on every rank.
+  // The description that this rank sends to all others; connects() depends on it. The transport opens its devices here.
+  // Empty optional: no rank sends a description; the same on every rank.
   virtual Result<std::optional<std::string>> tell(const Settings& settings, const Ranks& ranks) = 0;
-  // What all have told, by rank, if they have.
+  // The descriptions of all ranks, by rank, if there are any.
   virtual Status hear(const std::vector<std::string>& told, const Ranks& ranks) = 0;
-  // Instead of tell(), for a communicator of some of the ranks of `parent`'s: opens what tell() has opened there, or
-  // shares it. What these ranks told there it then hears. REQUIRES: the two have one name.
+  // Instead of tell(), for a communicator of some of the ranks of `parent`'s: opens the same devices, or shares them.
+  // hear() with the descriptions of these ranks follows. REQUIRES: both have the same name.
   virtual void inherit(const Transport& parent) = 0;
-  // Whether it can connect ranks a and b, once all have told. Of several transports that can, the first of the registry
-  // does. The same on every rank, and for (b, a).
+  // Whether it can connect ranks a and b; after hear(). If several transports can, the first of the registry does. The
+  // same on every rank, and for (b, a).
   [[nodiscard]] virtual bool connects(const Ranks& ranks, int a, int b) const = 0;
 
-  // The connection over which two ranks that it connects make their link. Nothing: it connects threads of one process
-  // alone (make_thread_network).
+  // The connection over which two ranks make their link. Empty optional: the transport connects only threads of one
+  // process (make_thread_network).
   [[nodiscard]] virtual std::optional<ConnectionSpec> connects_by() const = 0;
-  // By which links are made. Null: by make_link(), over connections of their own.
+  // Makes the links. Null: make_link() makes them, each over its own connection.
   [[nodiscard]] virtual SharedConnections* shared_connections() = 0;
-  // Whether make_link() waits for the peer to call it, too.
+  // Whether make_link() waits until the peer calls it as well.
   [[nodiscard]] virtual bool waits_for_peer() const = 0;
-  // REQUIRES: the channel is of connects_by()'s kind, to a rank that makes its end of the link as well; there are no
+  // REQUIRES: the channel has the kind of connects_by(), and its peer makes the other end of the link; there are no
   // shared connections.
   virtual Result<std::unique_ptr<transport::Link>> make_link(PeerConnection channel, const LinkOwner& owner,
                                                              Deadline deadline) = 0;
-  // For ranks that are threads of one process. Null: it has nothing for them that it has not for processes.
+  // For ranks that are threads of one process. Null: threads connect as processes do.
   virtual Result<std::unique_ptr<ThreadNetwork>> make_thread_network(int ranks) const = 0;
 };
 
-// What a transport does not have it inherits from here.
+// A transport inherits the functions that it does not need from here.
 class PlainTransport : public Transport {
  public:
   [[nodiscard]] bool shares_memory(const PeerInfo&, const PeerInfo&) const override { return false; }

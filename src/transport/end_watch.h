@@ -1,7 +1,7 @@
-// A peer that has ended its side of a link. The communicator knows better why, as it hears of that over the control
-// tree; but the tree may have a gap just then, or this rank no place in it any more. So after a while a lane reports
-// it: each rank that fails ends its own links, and so every rank that waits for a dead one fails, rank by rank,
-// whatever has become of the tree.
+// Detects that a peer has ended its side of a link. The communicator usually gets the reason over the control tree. But
+// the tree may be split at that moment, or this rank may have lost its position in it. So after a while the lane
+// reports the end itself. Each rank that fails ends its own links, so every rank that waits for a dead one fails, one
+// after the other, even without the tree.
 //
 // Threads: as the lane that has it.
 #pragma once
@@ -14,14 +14,14 @@ namespace tutti::internal::transport {
 
 inline constexpr std::int64_t kEndedGraceNs = 500'000'000;
 
-// Of a lane that does not read the socket by which the end shows.
+// For a lane that does not read the socket on which the end shows.
 class EndWatch {
  public:
-  // The descriptor stays its owner's. -1: no end is ever seen.
+  // The caller keeps the descriptor. -1: never reports an end.
   explicit EndWatch(int fd) : fd_(fd) {}
 
-  // Asked again and again by a rank that waits: whether the peer has ended its side, and that was so the grace ago.
-  // The caller has looked in between at what the peer did before.
+  // Polled by a waiting rank: whether the peer ended its side at least a grace period ago. In between, the caller has
+  // polled for data that the peer sent before.
   [[nodiscard]] bool ended(std::int64_t now) {
     if (since_ns_ == 0) {
       if (fd_ < 0 || now - looked_ns_ < kLookNs) return false;
@@ -32,7 +32,7 @@ class EndWatch {
     return now - since_ns_ > kEndedGraceNs;
   }
 
-  // As things are now, without grace.
+  // The present state, without the grace period.
   [[nodiscard]] bool hung_up_now() const { return fd_ >= 0 && hung_up(fd_); }
   [[nodiscard]] static bool hung_up(int fd) {
     pollfd p{fd, POLLRDHUP, 0};

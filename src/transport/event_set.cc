@@ -13,7 +13,7 @@ namespace {
 
 // A link of 16 streams, and some more.
 constexpr std::size_t kEventsAtOnce = 32;
-// Of one call of take(): peers that send without a pause must not keep the caller in it.
+// Limit of one call of take(): peers that send without a pause must not keep the caller in it.
 constexpr int kMostRounds = 64;
 
 bool add(int set, int fd, std::uint32_t events) {

@@ -25,10 +25,10 @@ class EventSet {
   // A wakeup fd, unless it is in the set.
   [[nodiscard]] Status add_wakeup(int fd) const;
   void remove_wakeup(int fd) const;
-  // From now on the set reports what happens on the link's descriptors. What they are ready for when they are added is
-  // an event. False if the kernel is short of memory: the caller tries again.
+  // From now on the set reports what happens on the link's descriptors. A descriptor that is ready when it is added
+  // gives an event. False if the kernel is short of memory: the caller tries again.
   [[nodiscard]] bool watch(Link& link) const;
-  // Nothing, unless the link was watched last in this set.
+  // Does nothing unless this set was the last to watch the link.
   void unwatch(Link& link) const;
   // Waits for an event, at most `longest_ms`; -1: without a limit. Takes all events. Returns whether there was one.
   [[nodiscard]] bool take(int longest_ms) const;

@@ -29,17 +29,17 @@ inline constexpr std::uint32_t kLengthMask = (1U << kLengthBits) - 1;
 // Above: 0 in this line, 1 in the lane's ring, else as the transport says (shm/layout.h).
 inline constexpr std::uint32_t kInRing = 1U << kLengthBits;
 
-// A message, or what says where it is.
+// A message, or a descriptor of its payload.
 //
-// Whatever the other side writes here is checked before it is used: it must not make this side read or write
-// outside its own and the memory that was sent by zero copy or advertised, nor loop for ever.
+// This side checks everything that the peer writes here before it uses it. The peer must not be able to make this side
+// loop without end, or access memory other than its own and memory that was sent by zero copy or advertised.
 struct alignas(64) HeaderLine {
   // Number of this message in its lane, from 1, modulo 2^32: written last (release), polled by the
   // receiver (acquire).
   std::atomic<std::uint32_t> sequence;
   // A message has at least 1 byte. 0: none, the messages behind this one go through another ring.
   std::uint32_t length_and_payload;
-  // How many messages of the opposite lane this side has consumed: saves the peer a miss on `consumed`.
+  // Number of messages of the opposite lane that this side has consumed: saves the peer a cache miss on `consumed`.
   std::uint32_t acknowledged;
   Fingerprint fingerprint;
   std::byte inline_bytes[kLineBytes];
@@ -108,10 +108,10 @@ inline void copy_short(std::byte* target, const std::byte* source, std::size_t n
   }
 }
 
-// Hints that the peer will read this line next: it moves from this core's own caches to the shared one,
-// where the peer finds it sooner. A no-op on processors without the instruction. Measured between two
-// cores: 5 % at 8 bytes, 20 % from 256 bytes to 1 KiB; beyond, the hints cost more than they save. Where
-// the peer may run on this very core they are wrong.
+// Hints that the peer will read this line next: the line moves from this core's private caches to the shared cache,
+// from which the peer reads it sooner. A no-op on processors without the instruction. Measured gain between two cores:
+// 5 % at 8 bytes, 20 % from 256 bytes to 1 KiB; for longer messages the hints cost more than they save. They are wrong
+// if the peer may run on the same core.
 inline void demote_line(const void* line) {
 #if defined(__x86_64__)
   asm volatile("cldemote %0" : : "m"(*static_cast<const char*>(line)) : "memory");
@@ -120,13 +120,13 @@ inline void demote_line(const void* line) {
 #endif
 }
 
-// Both lanes of a link, as far as short messages need them.
+// The state of both lanes of a link that short messages need.
 struct Lines {
   SlotRing out;
   SlotRing in;
   HeaderLine* next_out = nullptr;       // of the next message
   const HeaderLine* next_in = nullptr;  // the same
-  std::uint32_t ahead = 0;              // so many short messages may be under way
+  std::uint32_t ahead = 0;              // limit of short messages in flight
   std::uint32_t published = 0;          // messages in our lane
   std::uint32_t acknowledged = 0;       // messages of our lane that the peer has consumed, as last seen
   std::uint32_t received = 0;           // messages of the peer's lane that we have consumed
@@ -134,9 +134,9 @@ struct Lines {
   std::atomic<std::uint32_t>* consumed = nullptr;             // `received`, for the peer
   const std::atomic<std::uint32_t>* peer_sleeping = nullptr;  // ring it
   int peer_wakeup_fd = -1;
-  bool own_processors = false;  // neither side takes turns on a processor with other ranks
+  bool own_processors = false;  // neither side is oversubscribed
 
-  // Sends the message that lies, or is described, in next_out.
+  // Sends the message, or the descriptor, in next_out.
   void publish(const Fingerprint& fingerprint, std::uint32_t length_and_payload) {
     HeaderLine& h = *next_out;
     h.length_and_payload = length_and_payload;
@@ -147,7 +147,7 @@ struct Lines {
     next_out = &out[published];
     wake_peer();
   }
-  // n: up to kLineBytes. REQUIRES: fewer than `ahead` messages are under way.
+  // n: up to kLineBytes. REQUIRES: fewer than `ahead` messages are in flight.
   void send(const Fingerprint& fingerprint, const std::byte* source, std::size_t n) {
     copy_line(next_out->inline_bytes, source, n);
     publish(fingerprint, static_cast<std::uint32_t>(n));
@@ -199,8 +199,8 @@ struct Lines {
     wake_peer();
   }
 
-  // The peer says that it has consumed so many messages. False if they are more than were sent. Fewer than before says
-  // nothing new: what comes beside messages is read later than the peer's counter.
+  // The peer has consumed `count` messages. False if that is more than were sent. A smaller count than before is
+  // ignored: counts in messages are read later than the peer's counter.
   [[nodiscard]] bool see_acknowledged(std::uint32_t count) {
     const std::uint32_t under_way = published - count;
     if (under_way <= published - acknowledged) [[likely]] {
@@ -210,7 +210,7 @@ struct Lines {
     return static_cast<std::int32_t>(under_way) >= 0;
   }
   void wake_peer() const {
-    // See wakeup_fd.h: the sleeper's fence stands in for one between our store and this load.
+    // See wakeup_fd.h: the sleeper's fence replaces one between this side's store and this load.
     asymmetric_fence_light();
     if (peer_sleeping->load(std::memory_order_relaxed) != 0) [[unlikely]]
       EventFd::ring(peer_wakeup_fd);

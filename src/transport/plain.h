@@ -1,4 +1,4 @@
-// What a transport inherits for the verbs of features that it does not have. Not for decorators.
+// Default verbs for features that a transport does not have. Not for decorators.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace tutti::internal::transport {
 
-// Writes nothing to advertised buffers, and sends at once what it takes.
+// Writes nothing to advertised buffers, and sends at once everything that it takes.
 class PlainSendLane : public SendLane {
  public:
   std::span<std::byte> reserve_remote(std::size_t) override { return {}; }
@@ -22,7 +22,7 @@ class PlainRecvLane : public RecvLane {
   void advertise(std::uint64_t, const Source&, std::size_t, std::size_t) override {}
 };
 
-// Has delivered what it has taken, has nothing to tell before it ends, and sends nothing by zero copy.
+// Has delivered everything that it has taken, sends no leave notice, and does not use zero copy.
 class PlainLink : public Link {
  public:
   [[nodiscard]] bool sent() override { return true; }

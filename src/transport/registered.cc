@@ -1,4 +1,4 @@
-// Nothing else belongs into this file: the linker takes it whole, or leaves it where a program has its own.
+// This file must contain nothing else: the linker takes all of it, or none of it if a program has its own definition.
 #include "transport/registry.h"
 
 namespace tutti::internal {

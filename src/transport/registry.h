@@ -1,4 +1,4 @@
-// Which transports there are.
+// The list of transports.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@ namespace tutti::internal {
 struct TransportEntry {
   std::string_view name;       // as TUTTI_TRANSPORTS has it; an option may follow behind a colon
   std::string_view spellings;  // all that may stand there, for messages: "shm, shm:netns"
-  // Null: it has no such option. `asked`: someone has named it; it is not merely tried because it is among the default.
+  // Null: it has no such option. `asked`: the setting names it; it is not only part of the default.
   std::shared_ptr<Transport> (*make)(const std::optional<std::string>& option, bool asked);
 };
 
 // The library's transports, best first.
 std::span<const TransportEntry> standard_transports();
-// What TUTTI_TRANSPORTS may name: the standard ones (registered.cc). A program that links another definition
-// of this function than the library's has others besides, as the tests have (tests/sim/registry.cc).
+// The transports that TUTTI_TRANSPORTS may name: the standard ones (registered.cc). A program that links another
+// definition of this function can have more, as the tests do (tests/sim/registry.cc).
 std::span<const TransportEntry> registered_transports();
 
 // `text`: names from the registry, with commas between. kInvalidUsage quotes it after `name`, what the setting is

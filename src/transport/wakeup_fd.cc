@@ -14,7 +14,7 @@ Result<WakeupFd> WakeupFd::create() {
   if (!event.is_ok()) return event.status();
   register_for_asymmetric_fence();
   WakeupFd made(std::move(*event));
-  // Most ranks sleep in one thread: so that it can, whatever the program opens later.
+  // Most ranks sleep in one thread. Makes its set now, before the program may use up the descriptors.
   auto set = made.make_set();
   if (!set.is_ok()) return set.status();
   made.give_back({std::move(*set), 0, false});

@@ -1,15 +1,15 @@
-// How the sleeping threads of a rank are woken by peers that share memory with it: an eventfd, which every such peer
-// holds a copy of, for all communicators of the rank that have been split from each other. Nobody ever reads it: a
-// thread that sleeps has it in an EventSet of its own, which reports each ring once. So a ring wakes all threads of the
-// rank that sleep, and each looks whether it was meant.
+// Peers that share memory with a rank wake its sleeping threads through an eventfd, one for all communicators of the
+// rank in a family. Every such peer holds a copy of it. No thread reads it: each sleeping thread has it in its own
+// EventSet, which reports each signal once. So a signal wakes all sleeping threads of the rank, and each checks whether
+// it has something to do.
 //
 // These communicators share the sets as well (SleepingPlace). A set keeps the links of the communicator that slept in
 // it last, so that one communicator adds its links once. When another communicator needs the set, a new set replaces
 // it.
 //
 // A rank that is about to sleep publishes a flag in shared memory, makes every other thread's stores visible
-// (asymmetric_fence_heavy in os/asymmetric_fence.h), looks once more, and sleeps on its wakeup fd. A rank that has
-// sent something looks at the flag after its store and rings if it is set. The data path thus needs no fence: the
+// (asymmetric_fence_heavy in os/asymmetric_fence.h), polls once more, and sleeps on its wakeup fd. A rank that has sent
+// something reads the flag after its store, and signals if the flag is set. So the data path needs no fence: the
 // sleeper pays for it with membarrier(2), whose expedited global form acts on all processes that have registered.
 #pragma once
 
@@ -41,7 +41,7 @@ class WakeupFd {
   struct State {
     EventFd event;
     Mutex mutex;
-    std::vector<KeptSet> sets TUTTI_GUARDED_BY(mutex);  // in which nobody sleeps, the one used last at the end
+    std::vector<KeptSet> sets TUTTI_GUARDED_BY(mutex);  // in which no thread sleeps; the last used one is at the end
   };
   static constexpr std::size_t kMostUnused = 4;  // then a new set replaces that of another user
   explicit WakeupFd(EventFd event) : state_(std::make_shared<State>()) { state_->event = std::move(event); }
@@ -52,15 +52,16 @@ class WakeupFd {
   std::shared_ptr<State> state_;
 };
 
-// Where one thread sleeps. There are as many as threads have slept at a time, and a few that keep links of users.
+// The EventSet in which one thread sleeps. There are as many as threads have slept at the same time, and a few that
+// keep links of users.
 class SleepingPlace {
  public:
-  // `user`: whose links the set may have already; 0: it waits for nothing but rings.
+  // `user`: the communicator whose links the set may already have; 0: it waits only for signals.
   SleepingPlace(const WakeupFd& wakeup_fd, std::uint64_t user);
   SleepingPlace(const SleepingPlace&) = delete;
   SleepingPlace& operator=(const SleepingPlace&) = delete;
   ~SleepingPlace();
-  // Null without a descriptor for it: then sleep() is short.
+  // Null if there was no descriptor for it: then sleep() is short.
   [[nodiscard]] const EventSet* set() const { return kept_.set.valid() ? &kept_.set : nullptr; }
   // Whether the set has none of the user's links yet.
   [[nodiscard]] bool is_new() const { return kept_.is_new; }

@@ -14,7 +14,7 @@
 namespace tutti::internal {
 namespace {
 
-// An ancestry that is longer is a loop of process numbers that were used again.
+// A longer ancestry is a loop of reused process numbers.
 constexpr int kMostGenerations = 256;
 
 std::string contents(const std::string& path) {
@@ -22,8 +22,8 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// What the process was started with: "\0NAME=VALUE\0...\0". Nothing if the kernel does not show it, or if the process
-// has written its title over it.
+// The environment with which the process was started: "\0NAME=VALUE\0...\0". Empty if the kernel does not show it, or
+// if the process has overwritten it with its title.
 std::optional<std::string> starting_environment(pid_t process) {
   std::string entries = contents(fmt::format("/proc/{}/environ", process));
   if (entries.find('=') == std::string::npos) return std::nullopt;
@@ -32,7 +32,7 @@ std::optional<std::string> starting_environment(pid_t process) {
   return entries;
 }
 
-// 0: none, or none that is visible here.
+// 0: none, or not visible here.
 pid_t parent_of(pid_t process) {
   const std::string line = contents(fmt::format("/proc/{}/stat", process));
   // "PID (NAME) STATE PARENT ...", and a name may contain anything.

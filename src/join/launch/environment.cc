@@ -18,22 +18,22 @@ namespace tutti::internal {
 namespace {
 
 constexpr int kCandidatePorts = 16;
-constexpr std::uint32_t kFirstPort = 20000;  // below the range from which kernels draw ports by themselves
+constexpr std::uint32_t kFirstPort = 20000;  // below the range from which kernels choose ports
 constexpr std::uint32_t kPorts = 12768;      // so up to 32767
-constexpr std::uint32_t kPortStride = 797;   // prime, and no divisor of kPorts: the candidates differ
+constexpr std::uint32_t kPortStride = 797;   // prime, and not a divisor of kPorts, so that the candidates differ
 
 constexpr const char* kPlain = "plain";
 
 // `wanted`: what it must be.
 Status unusable(std::string_view launcher, const char* name, const std::string& wanted) {
   const auto value = environment_variable(name);
-  // tutti's own variables say whose they are.
+  // The names of tutti's own variables show their owner.
   return Status::invalid_usage(
       fmt::format("{}{}{}: it must be {}", launcher == kPlain ? "" : fmt::format("{}: ", launcher), name,
                   value ? fmt::format("=\"{}\" is not usable", *value) : " is not set", wanted));
 }
 
-// Rank and size out of two variables.
+// Reads rank and size from two variables.
 Result<LaunchedJob> read_place(const char* launcher, const char* rank_name, const char* size_name) {
   const auto size = parse_integer(environment_variable(size_name).value_or(""), 1, kMaxRanks);
   if (!size) return unusable(launcher, size_name, fmt::format("the number of ranks, from 1 to {}", kMaxRanks));
@@ -44,7 +44,7 @@ Result<LaunchedJob> read_place(const char* launcher, const char* rank_name, cons
   return LaunchedJob{launcher, static_cast<int>(*rank), static_cast<int>(*size), KnownRoot{}};
 }
 
-// Ports that all ranks of a job compute alike, and other jobs on the same host differently.
+// Candidate ports: the same on all ranks of a job, and different for other jobs on the same host.
 Result<std::vector<std::uint16_t>> candidate_ports(const std::string& job) {
   constexpr std::string_view kLabel = "tutti candidate ports";
   Result<net::Mac> hash = net::hmac_sha256(kLabel.data(), kLabel.size(), job);
@@ -66,8 +66,8 @@ Result<LaunchedJob> detect_plain() {
   if (!text) return unusable(kPlain, "TUTTI_ROOT", kForm);
   Result<net::HostPort> root = net::split_host_port(*text);
   if (!root.is_ok() || root->port == 0) return unusable(kPlain, "TUTTI_ROOT", kForm);
-  // The address as a part of the secret would keep nobody out, as whoever reaches it knows it, but would part ranks
-  // that spell it differently or come through a forwarded port.
+  // The address is not part of the secret. It would exclude no attacker, who knows it anyway, but it would exclude
+  // ranks that spell it differently or use a forwarded port.
   job->root = KnownRoot{root->host, {root->port}, kPlain};
   return job;
 }
@@ -104,7 +104,7 @@ Result<LaunchedJob> detect_torchrun() {
   return job;
 }
 
-// `known`: what else Slurm has said.
+// `known`: other information from Slurm.
 Status not_started_by_srun(const std::string& known) {
   return Status::invalid_usage(
       fmt::format("slurm: {}SLURM_STEP_ID is not set: this process was started in the allocation of job {} by sbatch "
@@ -176,7 +176,7 @@ Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline) {
     if (!contradict(*chosen, other)) continue;
     const std::string line = fmt::format("{} started this process, not {}, whose variables are also in the environment",
                                          text_of(*chosen), text_of(other));
-    // A script that the other launcher has started may have set such variables for all of its ranks alike.
+    // A script started by the other launcher may have set the same values of these variables for all of its ranks.
     if (settings.launcher.empty() && chosen->ranks == 1 && other.starts_ranks && other.ranks.value_or(1) > 1) {
       log::warn(fmt::format("{}. So this rank is the only one of its job. If it is one of {}, set TUTTI_LAUNCHER={}",
                             line, *other.ranks, other.launcher));

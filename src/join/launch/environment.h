@@ -1,4 +1,4 @@
-// Which job this process belongs to, by what its launcher left in the environment.
+// Finds the job of this process by the variables of its launcher in the environment.
 //
 // Threads: any, but one join at a time in a process, and in the same order on all ranks: each takes the next name in
 // the launcher's key-value store.
@@ -16,13 +16,13 @@ struct LaunchedJob {
   std::string launcher;  // "plain", "pmix", "pmi1", "slurm", "torchrun": for tests
   int rank = 0;
   int ranks = 1;
-  // Either the root is known beforehand, or the id was exchanged through the launcher's key-value store.
+  // Either the root's address is known, or the id was exchanged through the launcher's key-value store.
   std::variant<KnownRoot, UniqueIdBytes> root;
 };
 
 // By the variables of the launcher that choose_launcher() names: plain TUTTI_* variables, PMIx (Open MPI, Slurm), PMI-1
-// (MPICH's Hydra), torchrun, Slurm without PMIx. kInvalidUsage with what was looked for if there is none, with what is
-// wrong if a launcher's variables are there but unreadable, and if launchers contradict each other.
+// (MPICH's Hydra), torchrun, Slurm without PMIx. kInvalidUsage if there is no launcher (with the variables that were
+// looked for), if a launcher's variables are invalid, and if launchers contradict each other.
 Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline);
 
 // The first host of a Slurm node list: "n[03-05,9],m2" -> "n03". Empty if it is malformed.

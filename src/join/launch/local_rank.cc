@@ -21,7 +21,7 @@ struct Names {
 };
 constexpr Names kOwn{"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE", "plain"};
 constexpr Names kSlurm{"SLURM_LOCALID", "SLURM_STEP_ID", "slurm"};
-// Of those that have come into the environment together, the first holds.
+// If several came into the environment together, the first one applies.
 constexpr Names kLaunchers[] = {kOwn,
                                 {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "torchrun"},
                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "pmix"},
@@ -58,20 +58,22 @@ Result<LocalRank> read_slurm() {
       fmt::format("{}=\"{}\" does not say how many tasks the node SLURM_NODEID=\"{}\" has", list_name, list, node));
 }
 
-// The variables of the launcher that started this process, by the rule of choose_launcher(): TUTTI_LAUNCHER, or what is
-// innermost. Asked for one launcher alone, too: MPI_Init calls itself rank 0 of 1 whatever the job's other ranks are.
+// The variables of the launcher that started this process, by the rule of choose_launcher(): TUTTI_LAUNCHER, or the
+// innermost launcher. The rule also applies if there is only one: MPI_Init sets rank 0 of 1 in a process that no MPI
+// launcher started.
 std::optional<Names> find_names() {
   const std::string wanted = environment_variable("TUTTI_LAUNCHER").value_or("");
   std::vector<Names> found;
   std::vector<LauncherVariables> variables;
   for (const Names& names : kLaunchers) {
-    // Half of what others set is not theirs; half of tutti's own is a mistake that read() names.
+    // One of a launcher's two variables alone is not from that launcher; one of tutti's two alone is an error that
+    // read() reports.
     const bool half_is_enough = names.rank == kOwn.rank;
     if (half_is_enough ? !environment_has(names.rank) && !environment_has(names.ranks)
                        : !environment_has(names.rank) || !environment_has(names.ranks)) {
       continue;
     }
-    // Of PMIx, Slurm's own server has Slurm's variables for this.
+    // Slurm's PMIx server provides these in Slurm's variables.
     if (wanted == names.launcher || (wanted == "pmix" && names.rank == kSlurm.rank)) return names;
     found.push_back(names);
     variables.push_back({names.launcher, {names.rank, names.ranks}});

@@ -1,4 +1,4 @@
-// Which of the processes that a launcher has started on this machine this one is, by what it left in the environment.
+// The local rank of this process among the launcher's processes on this machine, from the environment.
 //
 // Threads: any.
 #pragma once
@@ -16,13 +16,12 @@ struct LocalRank {
 };
 
 // By TUTTI_LOCAL_RANK and TUTTI_LOCAL_SIZE, or by the variables of torchrun, Open MPI, Hydra (MPICH, Intel MPI) or
-// Slurm: by those of the innermost launcher (trace.h), and in this order if they came together. What MPI_Init has set
-// in a process that no MPI launcher started does not count. `otherwise` if there is none, or without that kInvalidUsage
-// with what was looked for; kInvalidUsage with what is wrong if variables are there but unreadable.
+// Slurm: the innermost launcher (trace.h) applies, in this order if several came together. Variables that MPI_Init has
+// set in a process that no MPI launcher started are ignored. If there are no variables: `otherwise`, or without it
+// kInvalidUsage with the names that were looked for. kInvalidUsage if variables are invalid.
 Result<LocalRank> detect_local_rank(const std::optional<LocalRank>& otherwise = std::nullopt);
 
-// How many tasks a Slurm list has on the node of that number, from 0 on: "2(x3),1". 0 if it has no such node or is
-// malformed.
+// The number of tasks on node `node` (from 0) in a Slurm list: "2(x3),1". 0 if it has no such node or is malformed.
 int slurm_tasks_on(const std::string& list, int node);
 
 }  // namespace tutti::internal

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kMaxLine = 64 << 10;
 
-// Values are words of lines, so the id travels as hexadecimal digits, cut to what the server takes.
+// Values are words in lines, so the id is sent as hexadecimal digits, cut to the server's limit.
 class Pmi1Client {
  public:
   Pmi1Client(int fd, Deadline deadline) : fd_(fd), deadline_(deadline) {}
@@ -75,7 +75,7 @@ Status Pmi1Client::send_line(const std::string& line) {
   return {};
 }
 
-// Byte by byte, since what comes after the line may belong to somebody else.
+// Reads byte by byte, because later bytes may belong to another reader.
 Result<std::string> Pmi1Client::read_line() {
   std::string line;
   while (line.size() < kMaxLine) {
@@ -137,7 +137,7 @@ Status Pmi1Client::finalize() {
   return ask("cmd=finalize", "finalize_ack").status();
 }
 
-// The connection as it was when tutti used it. MPI_Finalize says farewell itself and closes it.
+// The connection as tutti used it. MPI_Finalize sends the end of the protocol itself and closes the connection.
 struct Farewell {
   int fd = -1;
   dev_t device = 0;
@@ -174,7 +174,8 @@ Status prepare_farewell(int fd) {
 }  // namespace
 
 Result<LaunchedJob> exchange_over_pmi1(int fd, int rank, int ranks, const Settings& settings, Deadline deadline) {
-  // A key can be written once, so each exchange of a process has keys of its own; all ranks count alike.
+  // A key can be written once, so each exchange of a process uses new keys; all ranks count the exchanges in the same
+  // way.
   static std::atomic<int> exchanges{0};
   const std::string prefix = fmt::format("tutti-{}-", exchanges.fetch_add(1));
   Pmi1Client client(fd, deadline);

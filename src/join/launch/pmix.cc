@@ -30,7 +30,7 @@ Result<LaunchedJob> exchange_over_pmix(const Settings&, Deadline) {
 
 namespace {
 
-// The functions of libpmix, found at run time so that nothing needs the library to be installed.
+// The functions of libpmix, looked up at run time so that the library need not be installed.
 struct Library {
   decltype(&PMIx_Init) init = nullptr;
   decltype(&PMIx_Finalize) finalize = nullptr;
@@ -41,7 +41,7 @@ struct Library {
 };
 
 Result<Library> open_library() {
-  // Never closed: PMIx keeps threads, and others in the process may use it.
+  // Never closed: PMIx keeps threads, and other code in the process may use it.
   void* handle = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) return Status::invalid_usage(fmt::format("the launcher speaks PMIx: {}", ::dlerror()));
   Library library;
@@ -82,7 +82,7 @@ Result<pmix_proc_t> process_session(const Library& library) {
   if (Status s = check(library.init(&me, nullptr, 0), "PMIx_Init"); !s.is_ok()) return s;
   finalize_at_exit = library.finalize;
   finalize_for = ::getpid();
-  // A forked child that exits must not finalize for its parent.
+  // A forked child must not finalize for its parent when it exits.
   const auto handler = [] {
     if (finalize_for == ::getpid()) finalize_at_exit(nullptr, 0);
   };
@@ -135,7 +135,7 @@ Status Session::publish(const std::string& key, const std::string& value) {
   return check(library_.commit(), "PMIx_Commit");
 }
 
-// All that PMIx still refers to after a timeout.
+// Everything that PMIx may still use after a timeout.
 struct FenceState {
   Mutex mutex;
   ConditionVariable changed;
@@ -158,7 +158,7 @@ Status Session::fence(Deadline deadline) {
   copy_text(state->collect.key, PMIX_COLLECT_DATA);
   state->collect.value.type = PMIX_BOOL;
   state->collect.value.data.flag = true;
-  // The callback owns this reference. It comes exactly once if the call succeeds.
+  // The callback owns this reference. It is called exactly once if the call succeeds.
   auto reference = std::make_unique<std::shared_ptr<FenceState> >(state);
   const pmix_status_t code = library_.fence(nullptr, 0, &state->collect, 1, fence_done, reference.get());
   if (code == PMIX_OPERATION_SUCCEEDED) return {};
@@ -191,7 +191,7 @@ Result<std::string> Session::read(const std::string& key, std::uint32_t rank, De
 }  // namespace
 
 Result<LaunchedJob> exchange_over_pmix(const Settings& settings, Deadline deadline) {
-  static std::atomic<int> exchanges{0};  // all ranks count alike
+  static std::atomic<int> exchanges{0};  // all ranks count in the same way
   const std::string key = fmt::format("tutti-{}", exchanges.fetch_add(1));
   Result<Library> library = open_library();
   if (!library.is_ok()) return library.status();

@@ -1,4 +1,4 @@
-// How rank 0 hands the unique id to the ranks that a launcher started: PMIx's key-value store.
+// Passes the unique id from rank 0 to the launcher's ranks through PMIx's key-value store.
 //
 // Threads: as detect_job().
 #pragma once

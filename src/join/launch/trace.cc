@@ -18,7 +18,7 @@ std::optional<int> number(const char* name) {
   return value ? std::optional<int>(static_cast<int>(*value)) : std::nullopt;
 }
 
-// A process between that closes what it does not know, as Python's subprocess does, leaves the variable alone.
+// A process in between may close the descriptor, as Python's subprocess does, but keep the variable.
 bool is_open_socket(const char* name) {
   const auto fd = parse_integer(environment_variable(name).value_or(""), 0, 1 << 20);
   struct stat info {};
@@ -32,7 +32,7 @@ bool has_pmi1() {
          (!environment_has("SLURM_PROCID") || environment_has("HYDI_CONTROL_FD"));
 }
 
-// Names that each start of ranks sets anew. What scripts set beside a launcher, such as MASTER_ADDR, is not among them.
+// Variables that each start of ranks sets. Variables that scripts set, such as MASTER_ADDR, are not among them.
 struct Found {
   LauncherTrace trace;
   std::vector<const char*> names;
@@ -126,7 +126,7 @@ bool contradict(const LauncherTrace& a, const LauncherTrace& b) {
 
 std::vector<LauncherTrace> launchers_in_environment() {
   std::vector<Found> found = find_all();
-  // With one, nobody asks.
+  // With only one launcher, the origins are not needed.
   if (found.size() > 1) {
     std::vector<LauncherVariables> variables;
     for (const Found& one : found) variables.push_back({one.trace.launcher, one.names});
@@ -153,7 +153,7 @@ Result<LauncherTrace> choose_launcher(const std::vector<LauncherTrace>& found, c
     if (other.generations == last->generations && contradict(*last, other)) return undecided(*last, other);
   }
   if (last->complete || !last->rank || !last->ranks) return *last;
-  // A script has given the ranks of another launcher new names. By that one they find each other.
+  // A script has set new variables for the ranks of another launcher. They find each other by these.
   for (const LauncherTrace& other : found) {
     if (other.starts_ranks && other.complete && other.rank == last->rank && !contradict(*last, other)) return other;
   }

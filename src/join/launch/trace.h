@@ -1,4 +1,4 @@
-// What launchers have left in the environment, and which of them started this process.
+// The variables of launchers in the environment, and which launcher started this process.
 //
 // Threads: any.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace tutti::internal {
 
-// Variables that one launcher sets anew at each start of ranks.
+// Variables that one launcher sets at each start of ranks.
 struct LauncherVariables {
   std::string launcher;  // as in LaunchedJob
   std::vector<const char*> names;
@@ -23,32 +23,34 @@ struct Origin {
   int generations = 0;       // the fewest: started this process; see ancestry.h
 };
 
-// Where the variables of each entry come from. Those of the rank and those of the local rank go by this alone.
+// The origin of the variables of each entry. The choice of the rank's and of the local rank's variables depends only on
+// this.
 std::vector<Origin> origins_of(std::span<const LauncherVariables> all);
 
-// The index of the launcher that started this process: the last one whose variables came into the environment, of
-// several that came together the first. Nothing if none starts ranks.
+// The index of the launcher that started this process: the last one whose variables came into the environment; if
+// several came together, the first of these. Empty if none starts ranks.
 std::optional<std::size_t> innermost(std::span<const Origin> origins);
 
-// What one launcher has left in the environment.
+// The variables of one launcher in the environment.
 struct LauncherTrace {
   std::string launcher;   // as in LaunchedJob
   std::string variables;  // by which it is known, for messages
   std::optional<int> rank;
   std::optional<int> ranks;
-  // False, beside what Origin names: Slurm's batch script or allocation, in which nobody has started ranks.
+  // False as in Origin, and for Slurm's batch script or allocation without started ranks.
   bool starts_ranks = true;
-  bool complete = true;  // false: the variables do not tell where rank 0 is, or a process has closed the PMI connection
+  bool complete = true;  // false: the variables do not give rank 0's address, or a process has closed the PMI
+                         // connection
   int generations = 0;   // as in Origin
 };
 
 // "pmix (rank 0 of 1)".
 std::string text_of(const LauncherTrace& trace);
 
-// Both know, and differ in, the rank or the number of ranks.
+// Both give the rank or the number of ranks, and the values differ.
 bool contradict(const LauncherTrace& a, const LauncherTrace& b);
 
-// Of all launchers. In this order: plain variables, PMIx, PMI-1, torchrun, Slurm.
+// The traces of all launchers, in this order: plain variables, PMIx, PMI-1, torchrun, Slurm.
 std::vector<LauncherTrace> launchers_in_environment();
 
 // The launcher that started this process: the last one whose variables came into the environment; of several that came

@@ -18,12 +18,12 @@
 namespace tutti::internal {
 namespace {
 
-// A rank listens for as long as it is there, so one whose host refuses connections for so long has gone. Longer than a
-// full queue of connections makes a host refuse.
+// A rank listens as long as it lives. So if its host refuses connections for this time, the rank has ended. Longer than
+// a host refuses because of a full queue of connections.
 constexpr std::int64_t kGoneMs = 500;
 constexpr int kStreamsToOtherMachines = 2;
 constexpr std::size_t kMostStreams = 16;
-// Connections of a rank that are kept: of an attempt that broke off, and of the one after it.
+// Kept connections of a rank: of a broken attempt, and of the next one.
 constexpr std::size_t kMostKept = 2 * kMostStreams;
 
 class SocketConnector final : public Connector {
@@ -96,8 +96,8 @@ class SocketConnector final : public Connector {
                                 Departures* departures) const;
   Status timed_out(const Attempt& attempt, const FailureState& failure) const;
   PeerConnection hand_over(int peer, Attempt* attempt) const;
-  // Of each two ranks the one that has the higher number in the communicator that joined, so that it is the same one
-  // for all communicators.
+  // Of two ranks, the one with the higher number in the communicator that joined dials: the same one for all
+  // communicators.
   [[nodiscard]] bool dials(int peer) const { return job_rank_of(peer) < job_rank_of(rank_); }
   [[nodiscard]] const PeerInfo& info_of(int peer) const { return (*peers_)[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] const ConnectionSpec& spec_of(int peer) const { return specs_[static_cast<std::size_t>(peer)]; }
@@ -178,7 +178,7 @@ Status SocketConnector::begin(int peer, Attempt* attempt) const {
   return {};
 }
 
-// False if the peer is not to be reached through a Unix socket.
+// False if the peer cannot be reached through a Unix socket.
 Result<bool> SocketConnector::begin_unix(Dialling* dialling, bool shared) const {
   const PeerInfo& mine = info_of(rank_);
   const PeerInfo& peer = info_of(dialling->peer);
@@ -212,7 +212,7 @@ Status SocketConnector::begin_tcp(Dialling* dialling, bool shared) const {
   const bool near = info_of(rank_).same_machine(peer);
   const int chosen = settings_.tcp_streams > 0 ? settings_.tcp_streams : near ? 1 : kStreamsToOtherMachines;
   const int wanted = spec_of(dialling->peer).streams;
-  // One that is shared only tells both sides that they need others.
+  // A shared connection carries only messages for making links.
   const int streams = shared ? 1 : wanted > 0 ? wanted : chosen;
   dialling->kind = ConnectionKind::kTcp;
   dialling->dials.clear();
@@ -330,7 +330,7 @@ Status SocketConnector::timed_out(const Attempt& attempt, const FailureState& fa
   return Status::timeout("timed out while connecting to " + list_ranks(attempt.peers) + trouble);
 }
 
-// Why those that are waited for will not come.
+// The reason why the awaited ranks cannot connect; ok: they may.
 Status SocketConnector::hopeless(const std::vector<int>& waited_for, const Status& shortage,
                                  Departures* departures) const {
   const auto accepts = [this](int peer) { return !dials(peer); };

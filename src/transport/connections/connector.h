@@ -1,13 +1,12 @@
-// Opens authenticated connections between this rank and its peers, on demand, both ways through the
-// same call: ranks that are to share a link both call connect() for each other (a schedule in which i
-// sends to j is one in which j receives from i). The rank that has the higher number in the communicator that joined
-// dials, the other accepts.
+// Opens authenticated connections between this rank and its peers, on demand, both ways through the same call: ranks
+// that are to share a link both call connect() for each other (a schedule in which i sends to j is one in which j
+// receives from i). The rank with the higher number in the communicator that joined dials, the other accepts.
 //
-// The dialler decides the kind: a Unix socket if the ranks are to meet by one and it can be reached, else TCP, all
-// streams at once. The acceptor takes what comes.
+// The dialler decides the kind: a Unix socket if that is the connection kind and the socket can be reached, else TCP,
+// all streams at once. The acceptor accepts both.
 //
-// Each communicator has a connector; those of one rank that come from each other by splits share their listeners
-// (listeners.h). In claims a rank has its number in the communicator that joined, whatever its number in this one.
+// Each communicator has a connector; the connectors of a rank in one family share their listeners (listeners.h). In
+// claims a rank uses its number in the communicator that joined.
 //
 // Threads: listen(), set_peers() and watch_stalls() by the thread that joins; then connect() and split() by the one
 // thread that runs the communicator's operations. Several connectors may be in connect() at the same time.
@@ -33,8 +32,8 @@ enum class ConnectionKind : std::uint8_t { kUnix, kTcp };
 struct ConnectionSpec {
   ConnectionKind kind = ConnectionKind::kTcp;
   int streams = 0;  // of TCP; 0: as the settings say
-  // Of Unix sockets: ranks of other network namespaces must reach them, too. Abstract ones end at the namespace; paths
-  // do not.
+  // For Unix sockets: ranks in other network namespaces must also reach them. Abstract names are limited to the
+  // namespace; paths are not.
   bool across_namespaces = false;
 };
 
@@ -64,11 +63,11 @@ class Connector {
   // The address book, before the first connect(), and how this rank is to be connected with each, by rank.
   using Book = std::shared_ptr<const std::vector<PeerInfo>>;
   virtual void set_peers(Book peers, std::vector<ConnectionSpec> specs) = 0;
-  // Told while connect() waits. Outlives the connector.
+  // Called while connect() waits. Outlives the connector.
   virtual void watch_stalls(StallWatch* watch) = 0;
 
-  // That of the new communicator `communicator`, another number than those of all others of the job. `members`: the
-  // rank here of each of its ranks, this one among them. From here on connections for it are kept. Outlives this one.
+  // The connector of the new communicator `communicator`, whose number is unique in the job. `members`: the rank here
+  // of each of its ranks, including this one. From now on connections for it are kept. It may outlive this one.
   [[nodiscard]] virtual std::unique_ptr<Connector> split(std::uint64_t communicator, const std::vector<int>& members,
                                                          const Settings& settings) const = 0;
 
@@ -77,9 +76,9 @@ class Connector {
   virtual Result<std::vector<PeerConnection>> connect(const std::vector<int>& peers, const FailureState& failure,
                                                       Deadline deadline) = 0;
 
-  // The same for connections that all communicators of a family use: both ranks call it, for whichever communicator.
-  // Each is handed to `take` as soon as it is there, since others may wait for it. Several threads may be in it, on
-  // behalf of several communicators, for different peers.
+  // The same for connections that all communicators of a family use: both ranks call it, for any communicator. It
+  // passes each connection to `take` as soon as it exists, because other threads may wait for it. Several threads may
+  // call it at the same time, for several communicators and different peers.
   using Take = std::function<Status(PeerConnection)>;
   virtual Status connect_shared(const std::vector<int>& peers, const Take& take, const FailureState& failure,
                                 Deadline deadline) const = 0;

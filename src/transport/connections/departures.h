@@ -1,4 +1,4 @@
-// Who waits for connections of other ranks, and may wait in vain, as one of them has left.
+// For a rank that waits for connections: detects that an awaited rank has left and will not connect.
 //
 // Threads: one at a time.
 #pragma once
@@ -17,8 +17,8 @@ class Departures {
  public:
   // `book`: by rank. Both outlive this.
   Departures(const std::vector<PeerInfo>& book, const FailureState& failure) : book_(book), failure_(failure) {}
-  // kRemoteError if one of these ranks left a while ago, and has not come since: it may have connected before it left,
-  // and its leave notice overtake what proves that.
+  // kRemoteError if one of these ranks left a while ago and has not connected since. (It may have connected before it
+  // left, and the leave notice may overtake its connection.)
   Status look(const std::vector<int>& waited_for);
   // The deadline, or when look() will say so, if that is sooner.
   [[nodiscard]] Deadline or_sooner(Deadline deadline) const {

@@ -18,19 +18,18 @@
 namespace tutti::internal {
 namespace {
 
-// Connections of one rank that all communicators use, while nobody has taken them: one, which has one stream, and what
-// an attempt before it has left.
+// Limit of untaken shared connections from one rank: one, which has one stream, and one of an earlier attempt.
 constexpr std::size_t kMostShared = 2;
-// Between two looks of a thread for which there was no descriptor to wake it by.
+// Poll period of a thread for which there was no descriptor to wake it.
 constexpr int kBlindMs = 5;
 constexpr const char* kUsualFolder = "/tmp";
 
-// By which another name of the file, or none, does not matter.
+// A path that works even if the file is renamed or removed.
 std::string path_of(const UniqueFd& fd) {
   return fmt::format("/proc/self/fd/{}", fd.get());
 }
 
-// By way of the folder's descriptor, as an address has room for 107 bytes alone.
+// Uses the folder's descriptor, because an address has room for only 107 bytes.
 Result<UniqueFd> listen_in(const std::string& folder, const std::string& name) {
   const UniqueFd fd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return Status::system("opening the folder", errno);
@@ -82,7 +81,7 @@ Status Listeners::open_tcp(const Settings& settings, const std::string& best, Pe
   Result<std::vector<net::Address>> addresses = net::interface_addresses(settings.interface);
   if (!addresses.is_ok()) return addresses.status();
   if (auto first = net::parse_address(best); first.is_ok()) net::put_first(&addresses.value(), *first);
-  // Of the same addresses: the rank has warned of those that it leaves out when it opened the tree's listener.
+  // No warning here: the rank has warned about omitted addresses when it opened the tree's listener.
   if (addresses->size() > net::kMaxAddresses) addresses->resize(net::kMaxAddresses);
   for (const net::Address& address : *addresses) {
     info->tcp_addresses.push_back(address.with_port(bound->port()).text());
@@ -203,7 +202,7 @@ void Listeners::Visit::process(const net::PollSet& set) {
   }
 }
 
-// Makes no mailbox: a visit also ends for want of memory.
+// Must not allocate a mailbox: a visit may end because there is no memory.
 Listeners::Visit::~Visit() {
   const MutexLock lock(listeners_.mutex_);
   for (const std::uint64_t communicator : communicators_) {

@@ -1,9 +1,8 @@
-// Where one rank of a job listens, for all of its communicators: one set of sockets, however many communicators are
-// made of the first by splits.
+// The listening sockets of one rank of a job: one set for all communicators of a family.
 //
-// Whoever waits for connections accepts for all: one thread at a time looks at the sockets, and puts what has proven
-// itself into the mailbox of the communicator that it claims to be for. The others are woken when something comes for
-// them, or when that thread leaves.
+// A thread that waits for connections accepts for all communicators. One thread at a time watches the sockets. It puts
+// each authenticated connection into the mailbox of the communicator that the connection claims. The other threads are
+// woken when a connection for them arrives, or when that thread leaves.
 //
 // Threads: open() and what has to do with paths by the thread that joins, before all else; opened(), subscribe(),
 // take() and unsubscribe() any; a Visit belongs to one thread.
@@ -43,31 +42,30 @@ class Listeners {
   Status open(const Settings& settings, bool allow_unix, bool allow_tcp, const std::string& best, PeerInfo* info);
   // Also by a path, in the folder TMPDIR or in /tmp. Fills info->unix_path.
   Status listen_on_path(PeerInfo* info);
-  // Opens the paths of peers, so that they can be dialled when the files are gone. What cannot be opened (another
-  // container, another user) is out of reach.
+  // Opens the paths of peers, so that they can be dialled after the files are removed. A path that cannot be opened
+  // (another container, another user) is out of reach.
   void open_paths(const std::vector<std::string>& paths);
   // Where to dial the peer that listens there; nothing: out of reach.
   [[nodiscard]] std::optional<net::Address> opened(const std::string& path) const;
-  // The file of listen_on_path(): once the peers have opened it nobody needs it, and a process that is killed leaves
-  // none.
+  // Removes the file of listen_on_path() after the peers have opened it, so that a killed process leaves no file.
   void remove_path();
 
-  // What connections claim to be for that all communicators of a family use (Connector::connect_shared), by who dials:
-  // its rank in the communicator that joined. No communicator has such a number. They are always kept.
+  // The communicator number that shared connections claim (Connector::connect_shared), for dialling rank `dialler` in
+  // the communicator that joined. No communicator has such a number. Shared connections are always kept.
   static std::uint64_t shared_by(int dialler) {
     return static_cast<std::uint64_t>(dialler) << kCountBits | ((std::uint64_t{1} << kCountBits) - 1);
   }
   static constexpr int kCountBits = 44;  // of a communicator's number: see Family::next_id()
 
-  // From here on connections for the communicator are kept, `most` at a time: then the oldest is given up. What is for
-  // none that has subscribed is closed.
+  // From now on connections for the communicator are kept, at most `most` at a time: then the oldest is closed.
+  // Connections for other communicators are closed.
   void subscribe(std::uint64_t communicator, std::size_t most) TUTTI_EXCLUDES(mutex_);
   void unsubscribe(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
-  // What has come for it since the last call.
+  // The connections that arrived for it since the last call.
   std::vector<net::Authenticated> take(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
 
-  // While it lives a thread waits for connections of these communicators, for which there are mailboxes. In a poll
-  // loop, after take(): prepare(set), set.wait(), process(set).
+  // While it exists, a thread waits for connections of these communicators, which have mailboxes. In a poll loop, after
+  // take(): prepare(set), set.wait(), process(set).
   class Visit {
    public:
     Visit(Listeners& listeners, std::vector<std::uint64_t> communicators)

@@ -15,7 +15,7 @@ constexpr std::size_t kTcpSliceBytes = 512 * 1024;
 class TcpTransport final : public PlainTransport {
  public:
   [[nodiscard]] std::string_view name() const override { return "tcp"; }
-  // With the port that there is, where the kernel says how fast it is.
+  // With the speed of the actual port, if the kernel reports it.
   [[nodiscard]] TransportCosts costs(const Ranks& ranks) const override {
     TransportCosts costs = transport::tcp::costs();
     constexpr double kBitsOfByte = 8;

@@ -16,8 +16,8 @@ namespace tutti::internal::transport::tcp {
 // stream carries one frame at a time and the next frame goes to the next stream.
 inline constexpr std::size_t kFrameBytes = 256 * 1024;
 
-// Little endian on the wire. The top byte of `mark_and_length` is kMark, the rest the payload length,
-// 1..kFrameBytes; a header that says anything else comes from a stranger or from lost framing.
+// Little endian on the wire. The top byte of `mark_and_length` is kMark, the rest the payload length, 1..kFrameBytes;
+// any other header comes from an unauthenticated peer or from lost framing.
 struct FrameHeader {
   std::uint32_t mark_and_length;
   std::uint32_t sequence;

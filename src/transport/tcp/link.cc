@@ -22,8 +22,7 @@
 namespace tutti::internal::transport::tcp {
 namespace {
 
-// The pieces in which the executor hands data over: they stay in the cache between recv(2) and their
-// use, and cost one system call each.
+// The pieces of the executor: they stay in the cache between recv(2) and their use, and cost one system call each.
 constexpr std::size_t kPieceBytes = 128 * 1024;
 
 std::vector<int> raw(const std::vector<UniqueFd>& streams) {
@@ -41,8 +40,8 @@ LaneTraits make_traits() {
   return traits;
 }
 
-// The streams themselves are what a thread that sleeps has in its EventSet: old data that the caller does not want yet
-// is no new event.
+// A sleeping thread has the streams themselves in its EventSet; old data that the caller does not want yet gives no new
+// event.
 class TcpLink final : public PlainLink {
  public:
   TcpLink(std::vector<UniqueFd> streams, const Options& options)
@@ -51,7 +50,7 @@ class TcpLink final : public PlainLink {
         send_(fds_, options, make_traits()),
         recv_(fds_, options, make_traits()) {}
 
-  // What a connection that has failed still holds may never be acknowledged.
+  // Data of a failed connection may never be acknowledged.
   ~TcpLink() override {
     for (const UniqueFd& stream : streams_) net::limit_lost_bytes(stream.get());
   }
@@ -61,7 +60,7 @@ class TcpLink final : public PlainLink {
   SendLane& send() override { return send_; }
   RecvLane& recv() override { return recv_; }
 
-  // What has happened already is an event of the set.
+  // Earlier events are reported by the set.
   bool arm() override { return true; }
   void disarm() override {}
   [[nodiscard]] std::span<const int> wait_fds() const override { return fds_; }
@@ -71,15 +70,15 @@ class TcpLink final : public PlainLink {
       return ::ioctl(stream.get(), SIOCOUTQNSD, &unsent) != 0 || unsent == 0;
     });
   }
-  // The end of a stream is acknowledged at once, and with it what came before; other acknowledgements the peer's kernel
-  // holds back, for up to 40 ms, as long as the peer sends nothing itself.
+  // The peer's kernel acknowledges the end of a stream, and everything before it, at once. It delays other
+  // acknowledgements by up to 40 ms as long as the peer sends nothing.
   void end_sending() noexcept override {
     for (const UniqueFd& stream : streams_) {
       net::end_silence_watch(stream.get());
       (void)::shutdown(stream.get(), SHUT_WR);
     }
   }
-  // What the peer's kernel has acknowledged is the peer's. A broken connection delivers nothing more.
+  // Acknowledged bytes are delivered. A broken connection delivers nothing more.
   bool flushed() override {
     return std::all_of(streams_.begin(), streams_.end(), [](const UniqueFd& stream) {
       int unacknowledged = 0;
@@ -87,7 +86,7 @@ class TcpLink final : public PlainLink {
     });
   }
 
-  // What has been sent still arrives.
+  // Sent data still arrives.
   void revoke() noexcept override { end_sending(); }
 
  private:

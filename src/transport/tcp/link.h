@@ -6,9 +6,9 @@
 // call on each side. A view may end in the middle of an element: the executor
 // combines whole ones and asks for more.
 //
-// Taken means copied: push() returns the bytes that the kernel (or, with several streams, every earlier
-// stream's kernel buffer) holds, so completed() is always taken(). After a push() that took less than n
-// the header may have announced the rest: the caller pushes on with the same bytes and fingerprint.
+// Taken means copied: push() returns the bytes that the kernel (or, with several streams, every earlier stream's kernel
+// buffer) holds, so completed() is always taken(). After a push() that took less than n, the header may have announced
+// the rest: the caller must continue with the same bytes and fingerprint.
 //
 // Threads: make_link() any; the link as transport.h says.
 #pragma once
@@ -27,12 +27,12 @@ inline constexpr std::size_t kMaxStreams = 16;
 
 struct Options {
   int peer = -1;  // rank of the other side, for error texts
-  // SO_SNDBUF and SO_RCVBUF of every stream; 0 leaves them to the kernel's tuning, which a fixed size
-  // switches off. Tried once each over loopback on a busy machine: 1 MiB could not be told from the
-  // kernel's choice, 256 KiB halved the speed of 2 MiB messages relative to a bare socket. At 2 MiB two
-  // streams went at about 8.5 GB/s; one went at 4 or at 8.5 from run to run, for a reason not known.
+  // SO_SNDBUF and SO_RCVBUF of every stream; 0 leaves them to the kernel's tuning, which a fixed size switches off.
+  // Measured once each over loopback on a busy machine: 1 MiB was as fast as the kernel's choice, 256 KiB halved the
+  // speed of 2 MiB messages relative to a bare socket. At 2 MiB two streams reached about 8.5 GB/s; one stream reached
+  // 4 or 8.5 from run to run, for an unknown reason.
   int socket_buffer_bytes = 0;
-  // A peer whose host acknowledges nothing for so long is gone (net::is_silent); 0: that is not looked at.
+  // If the peer's host acknowledges nothing for this time, the peer counts as failed (net::is_silent); 0: not checked.
   std::int64_t silence_ms = 0;
 };
 

@@ -19,13 +19,13 @@ namespace {
 
 // Read at a time into the staging memory, which a reduction then reads from the cache.
 constexpr std::size_t kReadBytes = 128 * 1024;
-// A shorter view than this, cut by the end of a read, may cut an element: ask the kernel for more.
+// If the end of a read cuts a view shorter than this, it may cut an element: read more.
 constexpr std::size_t kShortViewBytes = kLeastViewBytes;
-// What may lie before a read: a short view or part of a header.
+// Data that may precede a read: a short view or part of a header.
 constexpr std::size_t kStagingBytes = kReadBytes + kShortViewBytes;
 // From here on a copy costs more than a system call: read into user memory.
 constexpr std::size_t kDirectBytes = 8 * 1024;
-// One pull() takes at most this much, so that the caller's other lanes get their turn.
+// One pull() takes at most this much, so that the caller's other lanes are served as well.
 constexpr std::size_t kPullBytes = 1024 * 1024;
 
 }  // namespace
@@ -113,8 +113,8 @@ std::size_t TcpRecv::drain_staged(std::byte* destination, std::size_t n) {
   return size;
 }
 
-// The payload goes straight to its place and, where the frame ends within this read, the next header of
-// this stream comes with the same system call.
+// Reads the payload directly to its destination. If the frame ends within this read, the same system call also reads
+// the next header of this stream.
 std::size_t TcpRecv::read_direct(std::byte* destination, std::size_t n) {
   const std::size_t wanted = std::min(n, frame_left_);
   if (wanted < kDirectBytes || !status_.is_ok()) return 0;

@@ -20,16 +20,16 @@ namespace tutti::internal::transport::tcp {
 
 class TcpRecv final : public PlainRecvLane {
  public:
-  // The descriptors stay the link's.
+  // The link owns the descriptors.
   TcpRecv(const std::vector<int>& fds, const Options& options, const LaneTraits& traits);
 
-  // Reads ahead, also over the following frames, so that a small message costs at most one recv(2). A
-  // view of a few bytes that are not the end of their frame grows when asked again.
+  // Reads ahead, also over the following frames, so that a small message costs at most one recv(2). A view of a few
+  // bytes that are not the end of their frame grows with the next call.
   View peek(std::size_t want) override;
   bool consume(std::size_t n) override;
   // Reads on over following frames while their fingerprint is the same.
   std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) override;
-  // What arrived before a failure can still be read.
+  // Data that arrived before a failure can still be read.
   Status status() override;
 
  private:

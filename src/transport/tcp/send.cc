@@ -16,11 +16,11 @@
 namespace tutti::internal::transport::tcp {
 namespace {
 
-// One push() begins at most this many frames (or one a stream), so that a peer that drains as fast as we
-// write cannot keep the caller from its other lanes. Counted in frames, because a frame that is cut
-// short for any other reason than the caller's n could cut an element.
+// One push() begins at most this many frames (or one for each stream), so that a peer that reads as fast as this rank
+// writes cannot keep the caller from its other lanes. The limit counts frames, because cutting a frame at anything
+// other than the caller's n could cut an element.
 constexpr std::size_t kFramesPerPush = 4;
-// Up to here one copy beside the header is cheaper than a second entry in the kernel's vector.
+// Up to this size a copy behind the header is cheaper than a second entry in the kernel's vector.
 constexpr std::size_t kInlineBytes = 1024;
 
 bool is_full(int error_number) {
@@ -87,7 +87,7 @@ void TcpSend::open_frame(const Fingerprint& fingerprint, std::size_t length) {
   announced_ += length;
 }
 
-// A frame of which the peer has heard nothing binds nobody: the next push() may cut it otherwise.
+// If no byte of a frame has been sent, the next push() may cut it differently.
 void TcpSend::forget_unsent() {
   for (; next_ > front_ && frame(next_ - 1).header_sent == 0; --next_) announced_ = frame(next_ - 1).begin;
 }
@@ -108,7 +108,7 @@ bool TcpSend::write(int fd, Frame& frame, const std::byte* payload, std::size_t 
   return took == head_bytes + n;
 }
 
-// A peer that reads no more may leave room for all that this rank still sends, but need not.
+// A peer that no longer reads may leave room for the remaining data of this rank, but need not.
 Status TcpSend::status() {
   const std::int64_t now = now_ns();
   if (status_.is_ok() && silence_.gone(now)) fail(ETIMEDOUT);

@@ -20,7 +20,7 @@ namespace tutti::internal::transport::tcp {
 
 class TcpSend final : public PlainSendLane {
  public:
-  // The descriptors stay the link's.
+  // The link owns the descriptors.
   TcpSend(std::vector<int> fds, const Options& options, const LaneTraits& traits);
 
   std::size_t push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) override;
@@ -30,7 +30,7 @@ class TcpSend final : public PlainSendLane {
   Status status() override;
 
  private:
-  // A frame on its way. `begin` is the place of its payload in the lane's stream of bytes.
+  // A frame in flight. `begin` is the position of its payload in the lane's stream of bytes.
   struct Frame {
     FrameHeader header{};
     std::size_t header_sent = 0;

@@ -1,4 +1,4 @@
-// Whether the host at the other end of a lane's streams is gone.
+// Whether the host at the other end of a lane's streams has failed.
 //
 // Threads: as the lane that has it.
 #pragma once
@@ -14,10 +14,10 @@ namespace tutti::internal::transport::tcp {
 
 class SilenceWatch {
  public:
-  // The descriptors stay the link's. limit_ms 0: no host is ever gone.
+  // The link owns the descriptors. limit_ms 0: never reports a failure.
   SilenceWatch(std::vector<int> fds, std::int64_t limit_ms) : fds_(std::move(fds)), limit_ms_(limit_ms) {}
 
-  // Asked again and again by a rank that waits. Each look is a system call for each stream, so there are few.
+  // Polled by a waiting rank. Each check is a system call for each stream, so checks are rare.
   [[nodiscard]] bool gone(std::int64_t now) {
     if (limit_ms_ == 0 || now < next_ns_) return false;
     next_ns_ = now + net::silence_look_ms(limit_ms_) * 1'000'000;

@@ -1,4 +1,4 @@
-// What a build without the headers of libibverbs and librdmacm has instead of the verbs transport.
+// Replaces the verbs transport in builds without the headers of libibverbs and librdmacm.
 #include "transport/verbs/ports/devices.h"
 #include "transport/verbs/rdma_context.h"
 

@@ -19,7 +19,7 @@ namespace verbs = transport::verbs;
 // RDMA goes to memory, whatever the size: 5 to 10 % faster than 128 KiB over soft-RoCE.
 constexpr std::size_t kVerbsSliceBytes = 512 * 1024;
 
-// By rank: where it stands among the ranks of its machine.
+// By rank: its position among the ranks of its machine.
 std::vector<verbs::LocalPosition> local_positions(const std::vector<PeerInfo>& peers) {
   std::vector<verbs::LocalPosition> positions;
   std::map<decltype(PeerInfo::boot), int> ranks_of;
@@ -39,7 +39,7 @@ class VerbsTransport final : public PlainTransport {
   [[nodiscard]] std::size_t slice_bytes(const Ranks&, Collective) const override { return kVerbsSliceBytes; }
   Result<std::optional<std::string>> tell(const Settings& settings, const Ranks& ranks) override;
   Status hear(const std::vector<std::string>& told, const Ranks& ranks) override;
-  // The devices are those of all the family. Whoever asked for RDMA has been warned.
+  // The family shares the devices. If the user asked for RDMA, the parent has logged the warning.
   void inherit(const Transport& parent) override {
     use(static_cast<const VerbsTransport&>(parent).context_);
     asked_ = false;
@@ -47,7 +47,7 @@ class VerbsTransport final : public PlainTransport {
   [[nodiscard]] bool connects(const Ranks& ranks, int a, int b) const override {
     return !told_.empty() && !ranks.same_host(a, b) && trouble_between(ranks, std::min(a, b), std::max(a, b)).empty();
   }
-  // The connection stays open as a sign of life.
+  // The connection stays open to detect the death of the peer.
   [[nodiscard]] std::optional<ConnectionSpec> connects_by() const override {
     return ConnectionSpec{ConnectionKind::kTcp, 1};
   }

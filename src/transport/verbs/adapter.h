@@ -6,11 +6,11 @@
 
 namespace tutti::internal {
 
-// What a rank tells all others.
+// The description that a rank sends to all others.
 struct RdmaTold {
   std::vector<transport::verbs::Port> ports;  // empty: none
   std::string trouble;                        // then why
-  // Of these rank 0's hold; see verbs::Options.
+  // Rank 0's values apply to all; see verbs::Options.
   int rails = 0;
   int queue_pairs = 1;
 

@@ -13,7 +13,7 @@ namespace {
 // Completions taken from one queue at a time, and at most per look.
 constexpr int kBatch = 16;
 constexpr int kMostPerLook = 8 * kBatch;
-// What an event of the epoll set is of: a device's channel, or the taker whose socket it is.
+// The data of an event of the epoll set: a device's channel, or the taker that owns the socket.
 constexpr std::uint64_t kOfChannel = std::uint64_t{1} << 63;
 
 }  // namespace
@@ -48,7 +48,7 @@ Status CompletionQueue::poll() {
 }
 
 bool CompletionQueue::reserve(int entries) {
-  // As many as are there now, whatever comes meanwhile.
+  // Takes the present completions; more may arrive at the same time.
   if (leaving_ > 0 && take(capacity_) >= 0) leaving_ = 0;
   const int needed = used_ + leaving_ + entries;
   if (needed > capacity_ && !grow(needed)) return false;
@@ -89,14 +89,14 @@ void Completions::remove(std::uint32_t taker) noexcept {
   Taker& at = takers_[taker & kPlaceMask];
   at.taker = nullptr;
   at.name += kPlaceMask + 1;
-  // A place whose names are used up stays empty: else a completion of long ago could be taken for another link's. With
-  // 4096 names a place, and 2^20 places, that costs 16 bytes for each 4096 links that a communicator makes.
+  // An entry whose names are used up stays empty: otherwise an old completion could be assigned to another link. With
+  // 4096 names for each of 2^20 entries, that costs 16 bytes for each 4096 links that a communicator makes.
   if (at.name > kPlaceMask) free_.push_back(taker & kPlaceMask);
 }
 
-// After 2^32 links of the communicator: 2^20 places, each with 4096 names. Names are given again then, so no queue may
-// hold a completion of a link that has ended. Such a link's queue pairs are gone, so what is taken out here is the last
-// of it. A queue that cannot be polled counts as broken: its links fail.
+// After 2^32 links of the communicator (2^20 entries, each with 4096 names), names are reused. So no queue may hold a
+// completion of a link that has ended. The queue pairs of such a link are destroyed, so this takes out its last
+// completions. If a queue cannot be polled, it counts as broken, and its links fail.
 void Completions::reuse_names() {
   for (const EventChannel& channel : channels_) {
     for (const auto& queue : channel.queues) {
@@ -169,7 +169,7 @@ void Completions::unwatch(int socket) noexcept {
 void Completions::arm(CompletionQueue& queue) {
   const EventChannel& channel = channels_[queue.index_];
   take_events(channel);
-  // Among the events may have been those of other queues, whose links have looked already and will not again.
+  // The events may include those of other queues, whose links have already polled and will not poll again.
   for (const auto& one : channel.queues) {
     if (std::exchange(one->armed_, true)) continue;
     (void)ibv_req_notify_cq(one->queue(), 0);

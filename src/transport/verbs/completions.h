@@ -1,10 +1,10 @@
-// What completes for the links of one communicator, and what wakes a thread that sleeps on them: a completion queue and
-// a channel per device, and one descriptor for all. Whoever polls for one link hands to the others what is theirs; all
-// links of a communicator are in one thread at a time, so this takes no lock.
+// The completions of the links of one communicator, and the descriptor that wakes a thread sleeping on them: a
+// completion queue and a channel for each device, and one descriptor for all. A thread that polls for one link passes
+// completions of other links to these. One thread at a time uses the links of a communicator, so this takes no lock.
 //
-// Room. A queue has room for all that its links can have under way. It grows with them where the device can resize it;
-// where not, a further queue on the same channel has as much room as all before it. A link that has ended leaves
-// completions behind, which are of no one: its room is another's when they have been taken out.
+// Room. A queue has room for all completions that its links can have in flight. It grows with them if the device can
+// resize it; if not, a further queue on the same channel has as much room as all queues before it. A link that has
+// ended leaves completions in the queue; another link can use its room when these have been taken out.
 //
 // Threads: as the communicator.
 #pragma once
@@ -26,12 +26,12 @@
 
 namespace tutti::internal::transport::verbs {
 
-// What a work request's id says when it completes.
+// The id of a work request, which its completion returns.
 struct WorkId {
   enum Kind : std::uint8_t { kPlain, kSlot, kAdvertisementLine, kReceive };
   Kind kind = kPlain;
   std::uint8_t pair = 0;     // index of the queue pair in its link
-  std::uint8_t index = 0;    // of the outbox's slot or advertisement line that is free again, or of the receive
+  std::uint8_t index = 0;    // of the outbox's slot or advertisement line that becomes free, or of the receive
   std::uint16_t posted = 0;  // sends posted on the queue pair up to this one, modulo 2^16
   std::uint32_t taker = 0;   // of the link, in its Completions
 
@@ -46,12 +46,12 @@ struct WorkId {
 };
 static_assert(kMaxPairs <= 64 && kReceives <= 256 && kSlots <= 256 && kAdvertisementLines <= 256);
 
-// A link, for what completes. Neither polls, arms nor ends a link.
+// A link, for its completions. Its functions do not poll, arm or end links.
 class CompletionTaker {
  public:
   virtual ~CompletionTaker() = default;
   virtual void take(const ibv_wc& completion, const WorkId& id) = 0;
-  // Its socket can be read: until it has been, or is watched no more, it wakes whoever sleeps.
+  // The link's socket is readable. Until it has been read or is no longer watched, it wakes sleeping threads.
   virtual void read_socket() = 0;
 };
 
@@ -61,14 +61,14 @@ class CompletionQueue {
  public:
   [[nodiscard]] ibv_cq* queue() const { return queue_.get(); }
   [[nodiscard]] Device& device() const { return device_; }
-  // The device has lost completions of it.
+  // The device has lost completions of this queue.
   [[nodiscard]] bool broken() const { return broken_.load(std::memory_order_relaxed); }
 
-  // Hands what has completed, up to some number, to the links that it is of. kSystemError if the device cannot tell.
+  // Passes completions, up to some number, to their links. kSystemError if the device cannot be polled.
   Status poll();
-  // For so many work requests under way. False: there is none.
+  // Reserves room for `entries` work requests in flight. False: there is not enough room.
   bool reserve(int entries);
-  // Gives room back: nothing more completes for it, whoever had it being gone.
+  // Returns the room of a link that has ended, for which nothing more completes.
   void release(int entries) noexcept;
 
  private:
@@ -76,7 +76,7 @@ class CompletionQueue {
   CompletionQueue(Completions& all, Device& device, std::size_t index) : all_(all), device_(device), index_(index) {}
   Status create(ibv_comp_channel* channel, int entries);
   bool grow(int needed);
-  // Until there is nothing more, at most `most`. The number taken, less than zero: the device cannot tell.
+  // Takes all completions, at most `most`. Returns the number taken; less than zero: the device cannot be polled.
   int take(int most);
 
   Completions& all_;
@@ -86,8 +86,8 @@ class CompletionQueue {
   Owned<ibv_cq> queue_;
   int capacity_ = 0;
   int used_ = 0;
-  int leaving_ = 0;     // given back, perhaps with completions in the queue
-  bool armed_ = false;  // an event comes with the next completion, or has come and was not taken
+  int leaving_ = 0;     // returned room, perhaps with completions in the queue
+  bool armed_ = false;  // the next completion gives an event, or an event was not taken yet
 };
 
 class Completions {
@@ -98,35 +98,35 @@ class Completions {
   // No link is left.
   ~Completions() = default;
 
-  // The name of a link in its work ids. It is given again only after remove() and 2^32 links, when no completion of the
-  // old link can be left.
+  // The name of a link in its work ids. It is reused only after remove() and 2^32 links, when no completion of the old
+  // link can exist.
   std::uint32_t add(CompletionTaker& taker);
-  // What is still in the queues of it is no one's.
+  // Its completions that are still in the queues are ignored.
   void remove(std::uint32_t taker) noexcept;
 
-  // A queue with room for so many work requests under way, reserved. `index` of the device in the RDMA context.
-  // kSystemError, with the remedy.
+  // A queue with reserved room for `entries` work requests in flight. `index`: of the device in the RDMA context.
+  // kSystemError, with the fix.
   Result<CompletionQueue*> reserve(Device& device, std::size_t index, int entries);
 
-  // Wakes a sleeper when it can be read, or the peer has closed it. kSystemError
+  // Wakes a sleeping thread when the socket is readable or the peer has closed it. kSystemError
   Status watch(int socket, std::uint32_t taker);
   void unwatch(int socket) noexcept;
   // Readable when something has completed on an armed queue, or a watched socket can be read. -1 before reserve().
   [[nodiscard]] int wait_fd() const { return epoll_.get(); }
 
-  // Takes what has been signalled on its device and asks for the next. What completed on this queue before is to be
-  // polled for afterwards; what completed on others of the device is handed over, so that quiet() tells of it. An error
-  // of these their own links' polls find.
+  // Takes the signalled events of its device and requests the next event. Afterwards the caller must poll this queue
+  // for earlier completions. Completions on other queues of the device are passed to their links, and quiet() reports
+  // them; errors there are found when those links poll.
   void arm(CompletionQueue& queue);
-  // Whether no link has been handed anything since the last call. To be asked after arm() and poll(): what another
-  // link's poll has handed over wakes nobody any more.
+  // Whether no link has received a completion since the last call. Call it after arm() and poll(): a completion that
+  // another link's poll has passed on no longer wakes a thread.
   bool quiet() { return std::exchange(seen_, taken_) == taken_; }
-  // Takes what has been signalled: wait_fd() is no longer readable because of it.
+  // Takes the signalled events, so that wait_fd() is no longer readable because of them.
   void disarm();
 
  private:
   friend class CompletionQueue;
-  // Names: place (20 bits: a rank has fewer peers), and how often it was taken (12).
+  // Names: entry (20 bits: a rank has fewer peers), and how often it was taken (12).
   static constexpr std::uint32_t kPlaceMask = 0xfffff;
   struct Taker {
     CompletionTaker* taker = nullptr;

@@ -14,14 +14,14 @@
 namespace tutti::internal::transport::verbs {
 namespace {
 
-// Between the sign of a peer's end and the word about it, or its last message.
+// From the first sign that a peer has ended until its leave notice or last message must have arrived.
 constexpr std::int64_t kGraceNs = 200'000'000;
 
 }  // namespace
 
 template <class T>
 Result<PinnedPages<T>> PinnedPages<T>::create() {
-  // Its own pages: what is registered is pinned, and a child of fork(2) must not share it.
+  // Separate pages: registered pages are pinned, and a child of fork(2) must not share them.
   void* p = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return map_error("memory of a verbs link", errno);
   return PinnedPages(static_cast<T*>(p));
@@ -95,7 +95,7 @@ bool Connection::may_send() {
   return status_.is_ok() && broken_.is_ok() && room();
 }
 
-// Small messages take the first queue pair, which is as fast as any; long ones share the work.
+// Small messages use the first queue pair, which is as fast as any; long ones are spread over all.
 QueuePair& Connection::pair_for(std::size_t payload_bytes) {
   if (pairs_.size() == 1 || is_inline(payload_bytes)) return pairs_[0];
   return pairs_[next_ % pairs_.size()];
@@ -163,7 +163,7 @@ void Connection::consume() {
   if (received_ - credited_ >= kCreditAfter) announce_credit();
 }
 
-// What finds no room now is told with the next message, or by the next look.
+// If there is no room now, the next message or the next poll announces the credits.
 void Connection::announce_credit() {
   if (!status_.is_ok() || closed_ || pairs_[0].room() < kPostsPerSend) return;
   credited_ = received_;
@@ -220,7 +220,7 @@ void Connection::take(const ibv_wc& completion, const WorkId& id) {
       broken_ = completion_error(completion, *rails_[rail_of(id.pair)].device, peer_);
       broken_ns_ = now_ns();
     }
-    // What is flushed may be so because the peer has left, which is heard of a little later.
+    // A request may be flushed because the peer has left; its leave notice arrives a little later.
     if (completion.status != IBV_WC_WR_FLUSH_ERR && !has_all()) fail(broken_);
     return;
   }
@@ -237,7 +237,7 @@ void Connection::take(const ibv_wc& completion, const WorkId& id) {
 }
 
 void Connection::handle_immediate(std::uint32_t word) {
-  // Words may overtake each other on different queue pairs: an older count is behind by more than all slots.
+  // Messages may overtake each other on different queue pairs: an older count is behind by more than all slots.
   const std::uint32_t ahead = (consumed_of(word) - acknowledged_) & kConsumedMask;
   if (ahead <= kSlots) acknowledged_ += ahead;
   switch (immediate_kind(word)) {
@@ -248,7 +248,7 @@ void Connection::handle_immediate(std::uint32_t word) {
       break;
     }
     case ImmediateKind::kAdvertisement:
-      (void)find_advertisement();  // forgets those that are passed
+      (void)find_advertisement();  // drops passed advertisements
       if (advertisements_end_ - advertisements_begin_ == kAdvertisementLines ||
           number_of(word) != (advertisements_end_ & kNumberMask)) {
         fail(Status::internal(fmt::format("rank {}: protocol error: verbs advertisements out of order", peer_)));
@@ -269,7 +269,7 @@ bool Connection::peer_left() {
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
   peer_left_ = true;
   peer_left_ns_ = now_ns();
-  // Readable for ever: who sleeps has heard of it.
+  // It would stay readable; sleeping threads have been notified.
   completions_.unwatch(socket_.get());
   if (n != sizeof consumed || next_ - consumed > kSlots) return true;  // it died
   got_leave_notice_ = true;
@@ -289,8 +289,8 @@ Status Connection::check(bool receives) {
     if (Status s = rail.device->check_events(); !s.is_ok()) fail(std::move(s));
     if (rail.completions->broken()) fail(rail.device->gone("its completions were lost"));
   }
-  // All that the peer sent was acknowledged before it left, and is here, or it died and its messages may still be on
-  // their way.
+  // Either everything that the peer sent was acknowledged before it left, and has arrived; or it died, and its messages
+  // may still be in flight.
   if (status_.is_ok() && peer_left() && (receives || !has_all()) && now_ns() - peer_left_ns_ > kGraceNs) {
     fail(Status::remote(fmt::format("rank {}: the peer closed the connection", peer_)));
   }
@@ -305,7 +305,7 @@ bool Connection::arm() {
   for (const RailState& rail : rails_) completions_.arm(*rail.completions);
   poll();
   const bool quiet = completions_.quiet();
-  // Time alone makes an error of these: nothing would end the sleep.
+  // These become errors only by time: no event would end the sleep.
   const std::int64_t end_ns = std::max(peer_left_ns_, broken_ns_);
   return quiet && (end_ns == 0 || now_ns() - end_ns > 2 * kGraceNs);
 }

@@ -1,13 +1,12 @@
-// What lies between two ranks: queue pairs, inbox and outbox, and the counters of messages, credits and
-// advertisements.
+// The connection of two ranks: queue pairs, inbox and outbox, and the counters of messages, credits and advertisements.
 // The two lanes of a link are views of it.
 //
-// Leave notice. Over the socket, which is closed with the link, a rank that leaves says how many messages it has
-// consumed: the last acknowledgement of its device may be lost, and the device that would repeat it is gone.
+// Leave notice. A rank that leaves sends the number of its consumed messages over the socket, which is closed with the
+// link. The last acknowledgement of its device may be lost, and the device that would repeat it is then closed.
 //
-// A message is free of its slot at the receiver when that has consumed it (credits), and of the outbox's slot here
-// when its write has completed as well. Messages whose payload comes from user memory keep that memory until
-// their write has completed.
+// A slot at the receiver is free when the receiver has consumed the message (credits). The outbox's slot here is free
+// when the write has completed as well. If the payload comes from user memory, the message uses that memory until the
+// write has completed.
 //
 // Threads: as the link (transport.h); setting up by the thread that makes the link.
 #pragma once
@@ -31,7 +30,7 @@
 
 namespace tutti::internal::transport::verbs {
 
-// One of the pair's rails: a port here and its counterpart there.
+// One of the pair's rails: a local port and its counterpart at the peer.
 struct RailState {
   Device* device = nullptr;
   std::size_t device_index = 0;  // in the RDMA context: which of the memory::RdmaKeys
@@ -39,11 +38,11 @@ struct RailState {
   int entries = 0;  // of it, reserved
   Owned<ibv_mr> inbox;
   Owned<ibv_mr> outbox;
-  std::uint64_t peer_inbox = 0;  // address there
+  std::uint64_t peer_inbox = 0;  // its address at the peer
   std::uint32_t peer_rkey = 0;   // of the peer's inbox, on this rail
 };
 
-// Memory that both ranks' devices reach once it is registered: page-aligned, zero-filled, this process's own.
+// Memory for registration, which both ranks' devices access: page-aligned, zero-filled, private to this process.
 template <class T>
 class PinnedPages {
  public:
@@ -81,15 +80,16 @@ class Connection final : public CompletionTaker {
   [[nodiscard]] std::vector<QueuePair>& pairs() { return pairs_; }
   [[nodiscard]] std::size_t rail_of(std::size_t pair) const { return pair % rails_.size(); }
   [[nodiscard]] Inbox& inbox() { return *inbox_; }
-  // What lives as long as the link: `owner` of devices, completions and options, `connection` that owns queue pairs or
-  // is null.
+  // Objects that live as long as the link: `owner` of devices, completions and options; `connection`, which owns queue
+  // pairs, or null.
   Status keep(UniqueFd socket, std::shared_ptr<void> owner, std::shared_ptr<void> connection);
-  // Whether the peer has spoken on every queue pair: before that, a side that must not speak first says nothing.
+  // Whether the peer has sent a message on every queue pair. Before that, the side that must not send first sends
+  // nothing.
   [[nodiscard]] bool has_heard_all_pairs() const {
     return std::all_of(heard_.begin(), heard_.begin() + static_cast<std::ptrdiff_t>(pairs_.size()),
                        [](bool heard) { return heard; });
   }
-  // Tells the peer on every queue pair that nothing has been consumed yet: the first message on it.
+  // Sends the first message on every queue pair: credits that say that nothing has been consumed yet.
   void send_first_credits();
 
   [[nodiscard]] int peer() const { return peer_; }
@@ -97,12 +97,12 @@ class Connection final : public CompletionTaker {
   // -- sending
   // Whether the next message has a slot there and here. Looks at completions if it seems not.
   bool may_send();
-  // Where its payload goes if it does not come from user memory.
+  // The room for its payload if that does not come from user memory.
   [[nodiscard]] std::byte* staging() { return outbox_->slots[next_ % kSlots].payload; }
   [[nodiscard]] bool is_inline(std::size_t payload_bytes) const {
     return pairs_[0].is_inline(sizeof(MessageHeader) + payload_bytes);
   }
-  // Sends message next(): n bytes of `payload`, or of staging() if payload.keys is null; to where they belong in
+  // Sends message next(): n bytes of `payload`, or of staging() if payload.keys is null; to their position in
   // `advertisement` if that is not null. REQUIRES: may_send().
   void send(const Fingerprint& fingerprint, const Registered& payload, std::size_t n,
             const AdvertisementLine* advertisement);
@@ -115,31 +115,31 @@ class Connection final : public CompletionTaker {
   // -- receiving
   // The message at the head, or null.
   const Slot* arrived();
-  // The message at the head is done with.
+  // Releases the message at the head.
   void consume();
-  // Tells the sender of a buffer. False if that cannot be done now.
+  // Advertises a buffer to the sender. False if that is not possible now.
   bool advertise(std::uint64_t position, std::uint64_t bytes, const std::byte* address, const memory::RdmaKeys& keys);
 
   // -- both
   // Takes what has completed, for the other links of the communicator as well.
   void poll();
-  // Looks for trouble that completions do not tell: the peer's end, the device's. A peer that has left with all that
-  // was sent to it is trouble only for who still waits for something from it.
+  // Checks for errors that completions do not show: the end of the peer, errors of the device. If a peer has left after
+  // it got everything that was sent to it, that is an error only for a rank that still waits for data from it.
   Status check(bool receives);
   [[nodiscard]] const Status& status() const { return status_; }
   bool arm();
-  // Takes what arm() has asked to be told.
+  // Takes the events that arm() has requested.
   void disarm() { completions_.disarm(); }
   [[nodiscard]] int wait_fd() const { return completions_.wait_fd(); }
   // Everything sent is in the peer's memory, or never will be.
   bool flushed();
   // This rank sends and needs nothing more. Once.
   void send_leave_notice();
-  // The devices touch no memory for this link any more.
+  // Afterwards the devices access no memory for this link.
   void close(const Status& why) noexcept;
 
  private:
-  // From this many consumed messages on the sender is told without waiting for a message to tell it with.
+  // After this many consumed messages, the credits are sent even without a message that would carry them.
   static constexpr std::uint32_t kCreditAfter = kSlots / 2;
   // Work requests of the longest message: payload, header, announcement.
   static constexpr std::uint32_t kPostsPerSend = 3;
@@ -151,9 +151,9 @@ class Connection final : public CompletionTaker {
   void handle_immediate(std::uint32_t word);
   void fail(Status status);
   void check_posted(int error, const char* what);
-  // Whether the peer has left or died; takes note of its leave notice.
+  // Whether the peer has left or died; processes its leave notice.
   bool peer_left();
-  // Whether a peer that has left has all that was sent to it: what its device did not acknowledge, it had before.
+  // Whether a peer that has left got everything that was sent to it, by its leave notice.
   bool has_all() { return peer_left() && got_leave_notice_ && acknowledged_ == next_; }
 
   const int peer_;
@@ -172,7 +172,7 @@ class Connection final : public CompletionTaker {
   // Sending.
   std::uint32_t next_ = 0;
   std::uint64_t sent_bytes_ = 0;
-  std::uint32_t acknowledged_ = 0;  // messages that the peer has consumed, as last heard
+  std::uint32_t acknowledged_ = 0;  // messages that the peer has consumed, by its last credits
   std::array<bool, kSlots> in_flight_{};
   std::array<AdvertisementLine, kAdvertisementLines>
       advertisements_{};  // the peer's, copied; number modulo kAdvertisementLines
@@ -189,9 +189,9 @@ class Connection final : public CompletionTaker {
   std::array<bool, kMaxPairs> heard_{};  // by queue pair
   bool peer_left_ = false;
   std::int64_t peer_left_ns_ = 0;
-  bool got_leave_notice_ = false;  // the peer has consumed all that it will
+  bool got_leave_notice_ = false;  // the peer will consume nothing more
   bool sent_leave_notice_ = false;
-  Status broken_;  // what the first failed request said
+  Status broken_;  // the error of the first failed request
   std::int64_t broken_ns_ = 0;
 };
 

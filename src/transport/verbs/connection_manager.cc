@@ -92,7 +92,7 @@ Result<const ManagerLibrary*> ManagerLibrary::load() {
   return &library.value();
 }
 
-// What the connecting side shows: that it is the peer, and which queue pair this is.
+// Sent by the connecting side: proves that it is the peer, and says which queue pair this is.
 struct Ticket {
   std::array<std::uint8_t, 16> token{};
   std::uint32_t pair = 0;
@@ -118,7 +118,7 @@ class ConnectionManager final : public ManagedPairs {
   // True if it was the peer who asked.
   Result<bool> accept_one(Connection& connection, rdma_cm_event* event);
   Status make_pair(Connection& connection, std::size_t pair, rdma_cm_id* id);
-  // Waits for the next event; whoever gets it acknowledges it.
+  // Waits for the next event; the caller acknowledges it.
   Result<rdma_cm_event*> next_event(const Exchange& exchange);
   // Waits for one event of `id`.
   Status expect(rdma_cm_id* id, rdma_cm_event_type wanted, const Exchange& exchange);
@@ -172,8 +172,8 @@ Status ConnectionManager::listen(Connection& connection, ConnectionInfo* own) {
   for (std::size_t r = 0; r < connection.rails().size(); ++r) {
     auto address = address_of(connection.rails()[r].device->port(), 0);
     if (!address.is_ok()) return address.status();
-    // The port that the kernel has chosen among those of RDMA may be one of TCP's, which iWARP uses as well: that shows
-    // when it listens.
+    // The kernel chooses a port in the RDMA port space, but iWARP also uses TCP's ports. A conflict shows when it
+    // listens.
     int tries = 0;
     do {
       rdma_cm_id* id = nullptr;
@@ -252,8 +252,8 @@ Status ConnectionManager::prepare(Connection& connection, std::size_t pair, cons
   return make_pair(connection, pair, id);
 }
 
-// The port that the kernel has chosen for an identifier among those of RDMA may be one that TCP uses, whose ports iWARP
-// takes as well: that shows before anything is sent, and the next identifier has another.
+// The kernel chooses a port for an identifier in the RDMA port space, but iWARP also uses TCP's ports. A conflict shows
+// before anything is sent, and the next identifier gets another port.
 Status ConnectionManager::connect_one(Connection& connection, std::size_t pair, const Port& to,
                                       const ConnectionInfo& peer, const Exchange& exchange) {
   auto target = address_of(to, peer.rail[connection.rail_of(pair)].manager_port);
@@ -324,9 +324,9 @@ Status ConnectionManager::accept_all(Connection& connection, const Exchange& exc
   return {};
 }
 
-// Soft-iWARP (Linux 6.1) may leave what comes while its accepting side makes a queue pair ready where it is until more
-// comes. So the credits are said again while the peer, which meets this rank when it has heard them, has not come; as
-// often as it has receives for them.
+// If a message arrives while the accepting side makes a queue pair ready, soft-iWARP (Linux 6.1) may deliver it only
+// when another message arrives. So this side resends the credits until the peer confirms them, as often as the peer has
+// posted receives for them.
 Status ConnectionManager::speak_first(Connection& connection, const Exchange& exchange) {
   connection.send_first_credits();
   for (int said = 1; said < kMostFirstCredits; ++said) {
@@ -339,7 +339,7 @@ Status ConnectionManager::speak_first(Connection& connection, const Exchange& ex
   return connection.status();
 }
 
-// iWARP lets the connecting side speak first (RFC 5044, 7.1.2): the other waits for its first credits.
+// In iWARP the connecting side sends first (RFC 5044, 7.1.2): the other side waits for its first credits.
 Status ConnectionManager::connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports,
                                   const ConnectionInfo& peer, const Exchange& exchange) {
   const HeldSignal peer_gone(SIGPIPE);  // soft-iWARP sends messages of its own
@@ -351,7 +351,7 @@ Status ConnectionManager::connect(Connection& connection, bool lower, const std:
     return speak_first(connection, exchange);
   }
   if (Status s = accept_all(connection, exchange); !s.is_ok()) return s;
-  // Nobody else is to come.
+  // No further connection is expected.
   for (rdma_cm_id* id : listeners_) (void)library_.destroy_id(id);
   listeners_.clear();
   while (!connection.has_heard_all_pairs()) {
@@ -376,7 +376,7 @@ Result<ibv_context*> manager_context(const std::string& device) {
   for (int i = 0; i < count; ++i) {
     if (device == (*verbs)->get_device_name(list[i]->device)) context = list[i];
   }
-  // Frees the list alone: contexts stay open.
+  // Frees only the list: contexts stay open.
   (*library)->free_devices(list);
   if (context == nullptr) return Status(Code::kSystemError, "librdmacm does not know RDMA device " + device);
   return context;

@@ -1,5 +1,5 @@
-// Queue pairs connected by librdmacm, for devices that know no exchange of queue pair numbers (iWARP, some RoCE
-// set-ups). The library is opened at run time, when a device first needs it.
+// Queue pairs connected by librdmacm, for devices that cannot connect by an exchange of queue pair numbers (iWARP, some
+// RoCE set-ups). The library is opened at run time, when a device first needs it.
 //
 // Threads: the one that makes the link; manager_context() any.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace tutti::internal::transport::verbs {
 
-// librdmacm's own context of a device: never closed. kSystemError where librdmacm or the device is missing.
+// librdmacm's context of a device: never closed. kSystemError if librdmacm or the device is missing.
 Result<ibv_context*> manager_context(const std::string& device);
 
 // Connects all queue pairs of one connection. The lower rank listens, the higher one connects.

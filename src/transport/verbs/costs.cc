@@ -2,7 +2,7 @@
 
 namespace tutti::internal::transport::verbs {
 
-// Assumptions: a switched 100 Gbit/s network, where the device moves the bytes; a piece is a slot.
+// Assumptions: a switched network of 100 Gbit/s; the device moves the bytes; a piece is a slot.
 TransportCosts costs() {
   TransportCosts costs;
   costs.messages.latency_us = 1;

@@ -94,12 +94,12 @@ Status Device::gone(const std::string& why) const {
 Status Device::check_events() {
   const MutexLock lock(mutex_);
   errno = 0;
-  // librdmacm's context has librdmacm's events: there, the connection itself tells.
+  // If the context belongs to librdmacm, librdmacm takes its events; the connection then reports errors.
   for (ibv_async_event event{}; !through_manager() && library_->get_async_event(context_, &event) == 0;) {
     const bool own_port = event.element.port_num == port_.port;
     if (event.event_type == IBV_EVENT_PORT_ERR && own_port) port_down_ = true;
     if (event.event_type == IBV_EVENT_PORT_ACTIVE && own_port) port_down_ = false;
-    // The queue is there until the event is acknowledged.
+    // The queue exists until the event is acknowledged.
     if (event.event_type == IBV_EVENT_CQ_ERR)
       static_cast<std::atomic<bool>*>(event.element.cq->cq_context)->store(true);
     if (event.event_type == IBV_EVENT_DEVICE_FATAL && broken_.is_ok()) {

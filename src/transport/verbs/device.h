@@ -1,4 +1,4 @@
-// One open RDMA port: context, protection domain, and what it needs to be known of it. RAII for what hangs on it.
+// One open RDMA port: context, protection domain, properties. RAII for its objects.
 //
 // Threads: any.
 #pragma once
@@ -49,7 +49,7 @@ class Owned {
 
 class Device {
  public:
-  // kSystemError with the remedy. through_manager: the context is librdmacm's, as its queue pairs need.
+  // kSystemError with the fix. through_manager: uses librdmacm's context, which its queue pairs need.
   static Result<std::unique_ptr<Device>> open(const Port& port, bool through_manager);
 
   [[nodiscard]] const Library& library() const { return *library_; }
@@ -60,15 +60,16 @@ class Device {
   // "rxe0 port 1".
   [[nodiscard]] std::string name() const { return fmt::format("{} port {}", port_.device, port_.port); }
 
-  // For local reads and writes and the peers' writes. kSystemError; a limit of locked memory is named.
-  // kInvalidArgument where no room would help (memory that may not be written). `readable`: by the peer, too.
+  // For local reads and writes and the peers' writes. kSystemError, which names the limit of locked memory if that was
+  // reached. kInvalidArgument if freeing other registrations cannot help (memory that must not be written). `readable`:
+  // also by the peer.
   Result<Owned<ibv_mr>> register_memory(const void* begin, std::size_t bytes, bool readable = false) const;
 
-  // What the driver has reported since it was last asked: an error once the device is gone or broken. Of a completion
-  // queue of which it has lost something the context, a std::atomic<bool>, becomes true.
+  // Processes the driver's reports since the last call: an error once the device is removed or broken. If a completion
+  // queue has lost completions, its context, a std::atomic<bool>, becomes true.
   Status check_events() TUTTI_EXCLUDES(mutex_);
   [[nodiscard]] Status gone(const std::string& why) const;
-  // That the port went down and has not come back: " (the port is down)", for messages.
+  // " (the port is down)" if the port went down and has not come up again; for messages.
   [[nodiscard]] std::string remark() const TUTTI_EXCLUDES(mutex_);
 
  private:
@@ -84,7 +85,7 @@ class Device {
   Status broken_ TUTTI_GUARDED_BY(mutex_);
 };
 
-// " The limit of locked memory is ...": what to do about ENOMEM; empty for other errors or where there is no limit.
+// " The limit of locked memory is ...": the fix for ENOMEM; empty for other errors or without a limit.
 std::string locked_memory_hint(int error_number);
 
 }  // namespace tutti::internal::transport::verbs

@@ -10,7 +10,7 @@
 namespace tutti::internal::transport::verbs {
 namespace {
 
-// What was freed is still held by its registration: so often it is looked for.
+// A registration keeps freed memory alive, so freed memory is searched for at this interval.
 constexpr std::uint64_t kSweepOperations = 64;
 
 }  // namespace

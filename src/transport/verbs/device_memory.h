@@ -1,4 +1,4 @@
-// Memory of a GPU that RDMA devices read and write by themselves, without a copy in host memory (GPUDirect RDMA).
+// Memory of a GPU that RDMA devices read and write directly, without a copy in host memory (GPUDirect RDMA).
 //
 // The GPU's driver exports an allocation (memory/cuda_export.h), which the RDMA driver maps. An allocation is
 // registered whole and stays so while it exists. If anything of this is missing, find() says what, and bytes pass
@@ -28,13 +28,13 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // No operation is under way: deregisters what has been freed. What find() has returned is not used again.
+  // No operation is in progress: deregisters freed memory. Earlier results of find() are not used again.
   void begin_operation();
 
-  // *keys cover [begin, begin + bytes) of device memory, for local reads and writes and remote writes, valid
-  // until the next begin_operation(). As with host memory, addresses for the RDMA device are the program's own.
-  // kUnhandledCudaError if it is no device memory, does not lie in one allocation or the driver cannot export it,
-  // kSystemError if an RDMA device cannot map it. The reason for an allocation is remembered while that lives.
+  // *keys cover [begin, begin + bytes) of device memory, for local reads and writes and remote writes, valid until the
+  // next begin_operation(). As with host memory, addresses for the RDMA device are the program's own.
+  // kUnhandledCudaError if it is not device memory, is not in one allocation, or the driver cannot export it;
+  // kSystemError if an RDMA device cannot map it. The error is stored as long as the allocation exists.
   Status find(const std::byte* begin, std::size_t bytes, const memory::RdmaKeys** keys);
 
   // For tests and statistics: allocations that are registered.

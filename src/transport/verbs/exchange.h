@@ -1,5 +1,4 @@
-// How two ranks tell each other, over their authenticated connection, what their devices must know: queue pair numbers,
-// addresses and keys.
+// Exchanges the data of two ranks' devices over their authenticated connection: queue pair numbers, addresses and keys.
 //
 // Threads: the one that makes the link.
 #pragma once
@@ -17,7 +16,7 @@
 
 namespace tutti::internal::transport::verbs {
 
-// One rank's half. Native byte order: a peer of the other order shows by its magic.
+// One rank's half. Native byte order: the magic shows a peer with the other order.
 struct ConnectionInfo {
   static constexpr std::uint32_t kMagic = 0x74765232;
   struct Rail {
@@ -36,19 +35,19 @@ struct ConnectionInfo {
 };
 static_assert(sizeof(Endpoint) == 28);
 
-// Over one connected, non-blocking socket; bytes in order and nothing left over.
+// Uses one connected, non-blocking socket, and reads no further bytes.
 class Exchange {
  public:
   Exchange(int socket, int peer, const FailureState* failure, Deadline deadline)
       : socket_(socket), peer_(peer), wait_(failure, deadline) {}
 
-  // Sends `own` and returns the peer's. kRemoteError if that is none.
+  // Sends `own` and returns the peer's data. kRemoteError if that is invalid.
   Result<ConnectionInfo> swap(const ConnectionInfo& own) const;
-  // Returns when the peer has come to its `step`-th meeting as well.
+  // Returns when the peer has reached its `step`-th synchronisation as well.
   Status meet(std::uint8_t step) const;
   // Whether the peer has sent something here within `ms`.
   Result<bool> hears_within(int ms) const;
-  // Waits a little for `fd` (-1: none), and says when time is up or the communicator has failed.
+  // Waits a little for `fd` (-1: none). An error at the deadline or if the communicator has failed.
   Status pause(int fd, short events) const;
 
  private:

@@ -52,13 +52,12 @@ Result<Library> open() {
                                                   why != nullptr ? why : "a function is missing"));
   }
   (void)find_symbol(handle, "ibv_reg_dmabuf_mr", &l.reg_dmabuf_mr);
-  // Pinned pages must stay this process's own across fork(2); nothing to do on kernels that see to it.
+  // Pinned pages must stay private to this process across fork(2); does nothing on kernels that guarantee it.
   (void)l.fork_init();
   return l;
 }
 
-// Made when this library is loaded. Not made at first use by several threads at a time: ibv_fork_init() does not bear
-// it.
+// Made when this library is loaded, because ibv_fork_init() must not run in several threads at a time.
 ForkMutex& mutex = *new ForkMutex;
 const Result<Library>* library TUTTI_GUARDED_BY(mutex) = nullptr;  // never destroyed
 

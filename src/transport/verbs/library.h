@@ -1,7 +1,7 @@
 // libibverbs, opened at run time: a machine without it still runs everything else.
 //
-// The inline verbs of <infiniband/verbs.h> (ibv_post_send, ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq) go
-// straight to the driver and are called as they are; all others only through here.
+// The inline verbs of <infiniband/verbs.h> (ibv_post_send, ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq) call the
+// driver directly; all other functions are called only through this class.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,7 +19,7 @@ struct Library {
   decltype(&::ibv_open_device) open_device = nullptr;
   decltype(&::ibv_close_device) close_device = nullptr;
   decltype(&::ibv_query_device) query_device = nullptr;
-  // For drivers that have nothing newer: see port_attributes().
+  // For drivers without a newer function: see port_attributes().
   int (*query_old_port)(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* attributes) = nullptr;
   decltype(&::ibv_query_gid) query_gid = nullptr;
   decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;
@@ -46,11 +46,11 @@ struct Library {
   decltype(&::ibv_wc_status_str) wc_status_text = nullptr;
   decltype(&::ibv_event_type_str) event_text = nullptr;
 
-  // What ibv_query_port() of the header does. 0 or an errno.
+  // Does the same as ibv_query_port() of the header. 0 or an errno.
   int port_attributes(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) const;
 
-  // Opened once per process and never closed. kSystemError says what is missing and which package has it.
-  // Any thread.
+  // Opened once per process and never closed. kSystemError names what is missing and the package that has it. Any
+  // thread.
   static Result<const Library*> load();
 };
 

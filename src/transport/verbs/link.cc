@@ -9,7 +9,7 @@
 namespace tutti::internal::transport::verbs {
 namespace {
 
-// How long the end of a link waits for what was sent last: longer than a few lost packets take.
+// How long the end of a link waits until the last messages are sent: longer than a few lost packets delay them.
 constexpr std::int64_t kLingerMs = 2000;
 
 LaneTraits make_traits(bool any_memory) {
@@ -34,7 +34,7 @@ VerbsLink::VerbsLink(std::unique_ptr<Connection> connection, memory::Registratio
       recv_(*connection_, registrations, make_traits(any_memory)) {}
 
 VerbsLink::~VerbsLink() {
-  // Without memory to say what has failed there is nobody to be told.
+  // If there is no memory for the error text, there is no one to report to.
   (void)guarded([&] {
     const Deadline deadline = Deadline::after_ms(kLingerMs);
     while (!connection_->flushed() && !deadline.passed()) ::sched_yield();

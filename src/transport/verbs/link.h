@@ -1,4 +1,4 @@
-// Two ranks connected by RDMA: see wire.h for what travels, connection.h for what lies between.
+// Two ranks connected by RDMA: see wire.h for the wire format, connection.h for the connection.
 //
 // Threads: as transport.h says.
 #pragma once
@@ -18,7 +18,7 @@ namespace tutti::internal::transport::verbs {
 class VerbsLink final : public PlainLink {
  public:
   VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationUser& registrations, bool any_memory);
-  // The peer may still be without what was sent last, and a destroyed queue pair sends nothing again.
+  // The last messages may not have reached the peer, and a destroyed queue pair resends nothing.
   ~VerbsLink() override;
 
   SendLane& send() override { return send_; }
@@ -27,7 +27,7 @@ class VerbsLink final : public PlainLink {
   void disarm() override { connection_->disarm(); }
   [[nodiscard]] std::span<const int> wait_fds() const override { return {&wait_fd_, 1}; }
   void begin_operation(MemoryUse /*use*/) override { registrations_.begin_operation(); }
-  // Without queue pairs no device reads what was sent or writes what was advertised.
+  // Without queue pairs no device reads sent memory or writes advertised memory.
   void revoke() noexcept override { connection_->close(revoked_); }
   bool flushed() override { return connection_->flushed(); }
   void send_leave_notice() override { connection_->send_leave_notice(); }
@@ -43,7 +43,7 @@ class VerbsLink final : public PlainLink {
       Status::remote("the link was revoked after a failed operation");  // made while there is memory
 };
 
-// `registrations` belong to what the connection keeps alive. `any_memory`: user memory can be registered.
+// The connection keeps the owner of `registrations` alive. `any_memory`: user memory can be registered.
 std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationUser& registrations,
                                 bool any_memory);
 

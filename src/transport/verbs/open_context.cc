@@ -38,8 +38,8 @@ std::shared_ptr<LinkSet> OpenContext::make_link_set() {
   return std::make_shared<OpenLinkSet>(shared_from_this());
 }
 
-// Who finds a device here may be given registrations: so it is here for others only when those without it are not found
-// any more.
+// A thread that finds a device here may use registrations with it. So the device becomes visible only after
+// registrations without it are no longer found.
 Result<Device*> OpenContext::device(std::size_t index) {
   const MutexLock opening(opening_);
   {

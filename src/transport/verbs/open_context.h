@@ -1,6 +1,7 @@
-// An RDMA context whose devices are open, or are opened when a link first needs them; and what is registered with them.
+// An RDMA context whose devices are open, or are opened when a link first needs them, with the memory registered with
+// them.
 //
-// Threads: any. Locks are taken where a device or memory is used for the first time, and by no message.
+// Threads: any. Only the first use of a device or of memory takes locks; messages take none.
 #pragma once
 
 #include <array>
@@ -35,7 +36,7 @@ class OpenContext final : public RdmaContext,
     return options_.connect == Connect::kManager ||
            (options_.connect == Connect::kAuto && port.fabric == Fabric::kIwarp);
   }
-  // Of port `index`; it lives as long as this. What is found in registrations() from then on is registered with it.
+  // The device of port `index`; it lives as long as this object. Registrations found from then on include it.
   Result<Device*> device(std::size_t index) TUTTI_EXCLUDES(opening_, mutex_);
   [[nodiscard]] memory::RegistrationCache& registrations() { return registrations_; }
   // Whether user memory that is no region can be registered.

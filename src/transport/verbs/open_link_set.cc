@@ -94,7 +94,7 @@ Result<std::unique_ptr<Link>> OpenLinkSet::connect(UniqueFd socket, bool lower, 
   Status connected = managed ? manager->connect(connection, lower, theirs, *answer, exchange)
                              : connect_by_exchange(connection, *answer);
   if (!connected.is_ok()) return connected;
-  // A queue pair that is not ready drops what it is sent.
+  // A queue pair that is not ready drops messages.
   if (Status s = exchange.meet(1); !s.is_ok()) return s;
   if (Status s = connection.keep(std::move(socket), shared_from_this(), std::move(manager)); !s.is_ok()) return s;
   return make_link(std::move(*made), registrations_, context_->registers_any_memory());

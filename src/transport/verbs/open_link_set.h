@@ -1,4 +1,4 @@
-// The links of one communicator over the devices of an open context, and what they share.
+// The links of one communicator over the devices of an open context, and their shared state.
 //
 // Threads: as the communicator.
 #pragma once
@@ -26,7 +26,7 @@ class OpenLinkSet final : public LinkSet, public std::enable_shared_from_this<Op
       : context_(std::move(context)), registrations_(context_->registrations()) {}
 
   Result<std::unique_ptr<Link>> connect(UniqueFd socket, bool lower, const PeerPorts& peer, Deadline deadline) override;
-  // Everything that a link to some peer will need, on the port that is used first.
+  // Tests everything that a link needs, on the port that is used first.
   Status probe();
 
  private:

@@ -14,7 +14,7 @@
 namespace tutti::internal::transport::verbs {
 namespace {
 
-// One key: what it takes, in words, and how its value is stored. False: the value is unreadable.
+// One key: its valid values in words, and how to store a value. False: the value is invalid.
 struct Key {
   const char* name;
   const char* takes;

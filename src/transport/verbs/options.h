@@ -1,4 +1,4 @@
-// TUTTI_VERBS: what a user may set of the verbs transport, one variable of key=value pairs.
+// TUTTI_VERBS: the user's settings of the verbs transport, one variable of key=value pairs.
 //
 // Threads: any; nothing here has state.
 #pragma once
@@ -30,8 +30,8 @@ struct Options {
   int queue_pairs = 1;  // queue_pairs=1..8, per rail
   int mtu_bytes = 0;    // mtu=256|512|1024|2048|4096: path MTU at most this; 0: the ports' own
   int timeout = 16;     // timeout=1..31: local ACK timeout, 4.096 us * 2^timeout (InfiniBand spec. 9.7.6.1.3)
-  // retries=0..7: retransmissions before the peer counts as lost; with the timeout, 2 to 8 seconds. Not 7: that means
-  // for ever to soft-RoCE.
+  // retries=0..7: retransmissions before the peer counts as lost; with the timeout, 2 to 8 seconds. Not 7: for
+  // soft-RoCE that means without limit.
   int retries = 6;
   int traffic_class = 0;  // traffic_class=0..255: of the global route header; RoCE's DSCP is its upper six bits
   int service_level = 0;  // service_level=0..15
@@ -40,7 +40,7 @@ struct Options {
   bool cache = true;                 // cache=on|off: keep user memory registered between operations
 };
 
-// kInvalidUsage names the key and what it takes, after `name`, what the setting is called. Empty text: the defaults.
+// kInvalidUsage names the setting (`name`), the key and its valid values. Empty text: the defaults.
 Result<Options> parse_options(const std::string& text, std::string_view name = "TUTTI_VERBS");
 
 }  // namespace tutti::internal::transport::verbs

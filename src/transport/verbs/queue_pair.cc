@@ -15,7 +15,7 @@ namespace tutti::internal::transport::verbs {
 namespace {
 
 constexpr std::uint8_t kHopLimit = 64;
-// 0.64 ms (InfiniBand specification 9.7.5.2.8): receives run out only by a peer that breaks the rules.
+// 0.64 ms (InfiniBand specification 9.7.5.2.8): receives run out only if a peer violates the protocol.
 constexpr std::uint8_t kReceiverNotReadyTimer = 12;
 // Packet sequence numbers have 24 bits.
 constexpr std::uint32_t kPsnMask = 0xffffff;
@@ -85,7 +85,7 @@ Result<std::uint16_t> QueuePair::pkey_index() const {
   for (int i = 0; i < port.pkey_tbl_len; ++i) {
     __be16 pkey = 0;
     if (d.library().query_pkey(d.context(), static_cast<std::uint8_t>(d.port().port), i, &pkey) != 0) continue;
-    // The top bit only tells full from limited membership.
+    // The top bit only distinguishes full from limited membership.
     if ((ntohs(pkey) & 0x7fff) == (options_->pkey & 0x7fff)) return static_cast<std::uint16_t>(i);
   }
   return Status::invalid_usage(fmt::format("TUTTI_VERBS: {} is not in partition {}", d.name(), options_->pkey));
@@ -209,7 +209,7 @@ int QueuePair::post_marker(std::uint64_t address, std::uint32_t rkey) {
   if (marked_ == posted_ || (!announces_by_send() && signalled_ == posted_)) return 0;
   ibv_send_wr request{};
   request.opcode = IBV_WR_RDMA_WRITE;
-  // iWARP completes a write when TCP has it; a read is answered when all before it is in the peer's memory.
+  // iWARP completes a write when TCP has taken it; it answers a read when everything before it is in the peer's memory.
   ibv_sge sink{reinterpret_cast<std::uintptr_t>(&attachment_.outgoing[next_outgoing_ % kReceives]),
                sizeof(std::uint32_t), attachment_.outgoing_lkey};
   if (announces_by_send()) {

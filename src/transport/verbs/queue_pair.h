@@ -1,4 +1,4 @@
-// Reliable connected queue pairs: posting, and what completions say.
+// Reliable connected queue pairs: posting, and interpreting completions.
 //
 // Threads: as the connection that has them.
 #pragma once
@@ -19,19 +19,19 @@
 
 namespace tutti::internal::transport::verbs {
 
-// How much may travel within a work request, which grows with it: asked for in turn until the device agrees.
+// Sizes of inline data, which make the work request longer: requested in this order until the device accepts one.
 inline constexpr std::array<std::uint32_t, 4> kInlineBytes{256, 128, 64, 0};
 // A retry count of 7 for a receiver that is not ready means no limit (InfiniBand specification 9.7.5.2.8).
 inline constexpr std::uint8_t kReceiverNotReadyForEver = 7;
 
-// A scatter/gather element: bytes here.
+// A scatter/gather element of local memory.
 struct Sge {
   const void* address = nullptr;
   std::uint32_t bytes = 0;
   std::uint32_t lkey = 0;
 };
 
-// The endpoint of one queue pair, as the peer must know it.
+// The endpoint of one queue pair, for the peer.
 struct Endpoint {
   std::uint32_t qpn = 0;
   std::uint32_t psn = 0;
@@ -42,8 +42,9 @@ struct Endpoint {
 
 class QueuePair {
  public:
-  // `taker`: of its link. `index` in that. The inbox's announcements of this index, at `received`, are where iWARP's
-  // sends arrive; `outgoing` where they leave from; with lkeys of the device. Receives are posted when it is connected.
+  // `taker`: of its link. `index`: of the queue pair in the link. iWARP's sends arrive in the inbox's announcements of
+  // this index, at `received`, and leave from `outgoing`; with lkeys of the device. Receives are posted when it is
+  // connected.
   struct Attachment {
     std::uint32_t taker = 0;
     std::uint8_t index = 0;
@@ -68,30 +69,29 @@ class QueuePair {
   // Work requests that may still be posted.
   [[nodiscard]] std::uint32_t room() const { return depth_ - (posted_ - completed_); }
   [[nodiscard]] bool idle() const { return posted_ == completed_; }
-  // Whether so many bytes travel within the work request, so that their memory is free at once.
+  // Whether `bytes` fit into the work request, so that their memory is free at once.
   [[nodiscard]] bool is_inline(std::size_t bytes) const { return bytes <= max_inline_; }
 
-  // Up to two writes, the second of which announces `word`. The last completes with `id` if that names something to
-  // free, and otherwise now and then. 0 or an errno.
+  // Up to two writes, the second of which announces `word`. The last one completes with `id` if that names something to
+  // free, and otherwise only sometimes. 0 or an errno.
   struct Write {
     std::span<const Sge> sges;  // at most two; none: nothing but the announcement
     std::uint64_t address = 0;
     std::uint32_t rkey = 0;
   };
   int post(const Write* first, const Write& last, std::uint32_t word, WorkId id);
-  // A request, to where the peer lets this rank write, that completes when all before it has arrived.
+  // A request to memory of the peer that this rank may access; it completes when everything before it has arrived.
   int post_marker(std::uint64_t address, std::uint32_t rkey);
   void completed(const WorkId& id) {
     completed_ += static_cast<std::uint16_t>(id.posted - static_cast<std::uint16_t>(completed_));
   }
 
-  // -- receiving
-  // The word that a completed receive has brought; the receive is posted again, sooner or later.
+  // -- receiving The word of a completed receive; the receive is posted again later.
   std::uint32_t received(const ibv_wc& completion, std::uint16_t receive);
   // 0 or an errno.
   int post_receives(bool all);
 
-  // Everything under way ends with an error, here and for the peer, and the device touches no memory for it any more.
+  // Everything in flight ends with an error, here and at the peer, and the device no longer accesses memory for it.
   void destroy();
 
   // Of the send queue.
@@ -131,7 +131,7 @@ class QueuePair {
 };
 
 // An error completion, in words: "rank 1: verbs: transport retry counter exceeded (status 12, vendor error 0x81) on
-// rxe0 port 1", and what that hints at.
+// rxe0 port 1", with a hint at the cause.
 Status completion_error(const ibv_wc& completion, const Device& device, int peer);
 
 }  // namespace tutti::internal::transport::verbs

@@ -1,5 +1,5 @@
-// One rank's RDMA ports, open, with the memory that is registered with them, for all of its communicators that have
-// been split from each other; and what each of these makes of them: its links.
+// One rank's open RDMA ports with their registered memory, for all of its communicators of one family; and the links of
+// each of these communicators.
 //
 // Ownership: link sets share the context, links share their set. Threads: the context any; a set as the communicator.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace tutti::internal::transport::verbs {
 
-// What the two ranks of a link know of each other.
+// The data that the two ranks of a link have about each other.
 struct PeerPorts {
   int peer = -1;                          // rank, for messages
   std::vector<Port> ports;                // the peer's, as it has told them
@@ -36,9 +36,9 @@ class LinkSet {
   LinkSet(const LinkSet&) = delete;
   LinkSet& operator=(const LinkSet&) = delete;
   virtual ~LinkSet() = default;
-  // Makes the link to a peer that makes the same, over `socket`, an authenticated connection with no byte in
-  // flight; it stays open as long as the link. `lower`: this rank is the lower of the two. Errors: kRemoteError
-  // for what the peer did, kSystemError for what failed here, kTimeout.
+  // Makes the link together with the peer, over `socket`, an authenticated connection with no byte in flight, which
+  // stays open as long as the link. `lower`: this rank is the lower of the two. Errors: kRemoteError for errors of the
+  // peer, kSystemError for local ones, kTimeout.
   virtual Result<std::unique_ptr<Link>> connect(UniqueFd socket, bool lower, const PeerPorts& peer,
                                                 Deadline deadline) = 0;
 };
@@ -49,12 +49,12 @@ class RdmaContext {
   RdmaContext(const RdmaContext&) = delete;
   RdmaContext& operator=(const RdmaContext&) = delete;
   virtual ~RdmaContext() = default;
-  // Opens the chosen ports and tries on each what a link needs (a queue pair, registered memory), so that what is
-  // missing shows here. Errors as choose_ports(), and kSystemError with the remedy where the limit of locked memory
-  // is too low or the device cannot be opened. `far_nodes`: see find_ports().
+  // Opens the chosen ports and tests on each what a link needs (a queue pair, registered memory), so that errors show
+  // here. Errors as choose_ports(), and kSystemError with the fix if the limit of locked memory is too low or the
+  // device cannot be opened. `far_nodes`: see find_ports().
   static Result<std::shared_ptr<RdmaContext>> open(const Options& options, const std::vector<int>& far_nodes);
 
-  // What peers must know, for the address book.
+  // The ports, for the address table.
   [[nodiscard]] virtual const std::vector<Port>& ports() const = 0;
   // For one communicator.
   [[nodiscard]] virtual std::shared_ptr<LinkSet> make_link_set() = 0;

@@ -9,7 +9,7 @@ namespace tutti::internal::transport::verbs {
 RecvLane::View VerbsRecv::peek(std::size_t) {
   const Slot* const slot = connection_.arrived();
   if (slot == nullptr || !broken_.is_ok()) return {};
-  // Once: the peer could still write to it.
+  // Copied once, because the peer could still write to it.
   if (used_ == 0) header_ = slot->header;
   const MessageHeader& header = header_;
   const std::byte* data = slot->payload;
@@ -51,7 +51,7 @@ void VerbsRecv::advertise(std::uint64_t position, const Source& target, std::siz
   if (n < kAdvertiseBytes) return;
   while (advertised_begin_ != advertised_end_) {
     const Advertised& oldest = advertised_[advertised_begin_ % kAdvertisements];
-    // A message that is partly consumed may still lie there.
+    // A partly consumed message may still be there.
     if (oldest.position + oldest.bytes > consumed_) break;
     ++advertised_begin_;
   }

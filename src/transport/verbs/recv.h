@@ -25,7 +25,7 @@ class VerbsRecv final : public RecvLane {
 
   View peek(std::size_t want) override;
   bool consume(std::size_t n) override;
-  // A view is the slot itself or already the destination: a copy from there is all there is to save.
+  // A view is the slot itself or already the destination, so pull() cannot save a copy.
   std::size_t pull(std::byte*, std::size_t, Fingerprint*) override { return 0; }
   void advertise(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;
   Status status() override { return broken_.is_ok() ? connection_.check(true) : broken_; }
@@ -36,7 +36,7 @@ class VerbsRecv final : public RecvLane {
     std::uint64_t bytes = 0;
     std::byte* address = nullptr;
   };
-  // Where the direct put at the head lies; null if that was never advertised.
+  // The position of the direct put at the head; null if it was never advertised.
   [[nodiscard]] const std::byte* find_advertised(std::size_t length);
 
   Connection& connection_;

@@ -1,14 +1,14 @@
-// What two ranks write into each other's memory, and how a queue pair tells that it has been written.
+// The data that two ranks write into each other's memory, and how a queue pair announces it.
 //
 // A lane is a ring of kSlots slots in the receiver's memory, its inbox. Message i goes to slot i modulo kSlots: a
-// header and, right behind it, the payload, unless the receiver has advertised a buffer for it; then the
-// payload goes there and the header alone to the slot. A slot is free again when the receiver says, in passing,
-// how many messages it has consumed.
+// header and, right behind it, the payload. If the receiver has advertised a buffer for it, the payload goes there and
+// only the header to the slot. A slot is free again when the receiver announces, with its own messages, how many
+// messages it has consumed.
 //
 // Announcement. InfiniBand and RoCE: the write carries 32 bits of immediate data, which appear in the receiver's
-// completion queue when the bytes are in its memory. iWARP has no such write: a send of these 32 bits follows on
-// the same queue pair, which completes after the bytes before it are placed (RFC 5040, 5.5).
-// With several queue pairs messages may overtake each other; their numbers put them in order again.
+// completion queue when the bytes are in its memory. iWARP has no such write: a send of these 32 bits follows on the
+// same queue pair, which completes after the bytes before it are placed (RFC 5040, 5.5). With several queue pairs
+// messages may overtake each other; their numbers restore the order.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ namespace tutti::internal::transport::verbs {
 
 inline constexpr std::uint32_t kSlots = 16;
 inline constexpr std::size_t kSlotBytes = 32 * 1024;
-// Advertisements of one receiver that are not yet passed.
+// Limit of advertisements of one receiver that are not yet passed.
 inline constexpr std::uint32_t kAdvertisements = 16;
-// Lines for them. A sender that does not look sends at most kSlots messages, which pass at most as many advertisements:
-// so many more may come before it has read the first.
+// Lines for them. A sender that does not read advertisements sends at most kSlots messages, which pass at most kSlots
+// advertisements; so that many more may arrive before it has read the first.
 inline constexpr std::uint32_t kAdvertisementLines = kAdvertisements + kSlots;
 
 struct MessageHeader {
@@ -40,7 +40,7 @@ struct alignas(64) Slot {
   std::byte payload[kSlotBytes];
 };
 
-// Where the receiver wants bytes [position, position + bytes) of the sender's stream.
+// The receiver's buffer for bytes [position, position + bytes) of the sender's stream.
 struct alignas(64) AdvertisementLine {
   std::uint64_t position = 0;
   std::uint64_t bytes = 0;
@@ -53,8 +53,8 @@ static_assert(sizeof(AdvertisementLine) == 64);
 // Queue pairs of one link, over all rails.
 inline constexpr std::size_t kMaxPairs = 64;
 
-// Every announcement takes one posted receive. Unread at the slower side at most: kSlots messages, kAdvertisementLines
-// advertisements, three credits; the rest is for receives that are posted again in batches.
+// Every announcement takes one posted receive. The slower side has at most these unread: kSlots messages,
+// kAdvertisementLines advertisements, three credits. The rest is for receives that are posted again in batches.
 inline constexpr std::uint32_t kReceives = 64;
 inline constexpr std::uint32_t kReceiveBatch = 8;
 static_assert(kReceives >= kSlots + kAdvertisementLines + 3 + kReceiveBatch);
@@ -65,7 +65,7 @@ struct Inbox {
   AdvertisementLine advertisements[kAdvertisementLines];
   std::uint32_t announcements[kMaxPairs][kReceives];  // iWARP: received by send, by queue pair
 };
-// The sender's images of the peer's inbox. Registered, for what does not fit into a work request.
+// The sender's image of the peer's inbox. Registered, for data that does not fit into a work request.
 struct Outbox {
   Slot slots[kSlots];
   AdvertisementLine advertisements[kAdvertisementLines];

@@ -21,7 +21,7 @@ bool is_link_local(const Gid& gid) {
   return gid.bytes[0] == 0xfe && (gid.bytes[1] & 0xc0) == 0x80;
 }
 
-// The less the better. InfiniBand's own GIDs, and iWARP's, are all alike: the first counts.
+// Lower is better. InfiniBand's and iWARP's GIDs are equally good: the first is used.
 int rank_of(const Gid& gid) {
   if (gid.type == "RoCE v2") return is_ipv4(gid) ? 0 : is_link_local(gid) ? 2 : 1;
   if (gid.type == "RoCE v1") return 3;
@@ -73,7 +73,7 @@ bool better(const Port& a, const Port& b) {
   return std::make_tuple(!a.near, -a.gbits, a.device, a.port) < std::make_tuple(!b.near, -b.gbits, b.device, b.port);
 }
 
-// The fastest usable port; of equals the one of the better fabric. Null: none is usable.
+// The fastest usable port; among equally fast ones the better fabric. Null: no port is usable.
 const Port* fastest_of(const std::vector<Finding>& findings) {
   const auto worth = [](const Port& port) { return std::make_tuple(port.gbits, -static_cast<int>(port.fabric)); };
   const Port* fastest = nullptr;

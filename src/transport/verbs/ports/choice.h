@@ -1,4 +1,4 @@
-// Which ports and GIDs of a machine a rank uses: rules on what was found.
+// The rules for choosing a rank's ports and GIDs among those of its machine.
 //
 // Threads: any; nothing here has state.
 #pragma once
@@ -22,7 +22,7 @@ struct Gid {
   std::string netdev;  // empty: none, or none in this network namespace
 };
 
-// All ports of this machine, usable or not, for people: a port that is not usable has the reason in `trouble`.
+// A port of this machine, usable or not; `trouble` has the reason why it is not usable.
 struct Finding {
   Port port;
   std::string trouble;  // empty: usable
@@ -32,18 +32,18 @@ struct Finding {
 };
 // The rule of choose_ports() (devices.h).
 Result<std::vector<Port>> choose_among(const std::vector<Finding>& findings, const Options& options);
-// For people: of each finding whether choose_among() takes it, and why.
+// For messages: whether choose_among() takes a finding, and why.
 struct Reason {
   int position = -1;  // among the chosen, from 0; -1: not chosen
   std::string why;
 };
 std::vector<Reason> reasons(const std::vector<Finding>& findings, const Options& options);
 
-// The entry that stands for a port: wanted_index if that is not negative, else RoCE v2 of an IPv4 address, of a global
-// IPv6 address, of a link-local one, RoCE v1; of equals one whose interface is in this network namespace, then the
-// first. Null if there is none.
+// The GID entry of a port: wanted_index if that is not negative; else RoCE v2 with an IPv4 address, with a global IPv6
+// address, with a link-local one, RoCE v1. Among equals, one whose interface is in this network namespace, then the
+// first. Null if there is no entry.
 const Gid* choose_gid(const std::vector<Gid>& gids, int wanted_index);
-// The IP address that a GID of RoCE stands for; empty for others (IPv6 link-local has one).
+// The IP address of a RoCE GID, also if it is IPv6 link-local; empty for other GIDs.
 std::string address_of(const Gid& gid);
 
 }  // namespace tutti::internal::transport::verbs

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint32_t kSoftIwarpVendor = 0x626d74;  // what Linux's siw driver calls itself
 
-// What the search needs everywhere.
+// Parameters of the search.
 struct Search {
   const Library& library;
   const Options& options;
@@ -68,7 +68,7 @@ int mtu_bytes(ibv_mtu mtu) {
   return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128 << mtu : 0;
 }
 
-// Entries of all ports, empty ones left out: one request, where asking for each may take a thousand.
+// The non-empty entries of all ports, in one request instead of up to a thousand.
 std::vector<ibv_gid_entry> gid_table(const Search& search, ibv_context* context, int ports) {
   std::size_t most = 0;
   for (int number = 1; number <= ports; ++number) {
@@ -207,7 +207,7 @@ void find_on_device(const Search& search, ibv_device* device, std::vector<Findin
   }
 }
 
-// A device of the kernel's that the library does not list.
+// The problem of a device that the kernel knows and the library does not list.
 std::string unlisted_trouble(const Roots& roots, const std::string& device) {
   std::string access = access_trouble(roots, device);
   if (!access.empty()) return access;
@@ -261,7 +261,7 @@ bool supports_dmabuf(const std::string& name, std::string* why) {
     const std::unique_ptr<ibv_pd, decltype(&::ibv_dealloc_pd)> domain(library.alloc_pd(context.get()),
                                                                       library.dealloc_pd);
     if (domain == nullptr) return false;
-    // No descriptor is -1: a driver that can do it says so, any other that it does not know the request.
+    // -1 is never a valid descriptor: a driver with dmabuf support reports that, any other driver rejects the request.
     const ibv_mr* const none = library.reg_dmabuf_mr(domain.get(), 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
     *why = none == nullptr ? std::strerror(errno) : "";
     return none == nullptr && errno == EBADF;

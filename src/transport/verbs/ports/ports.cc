@@ -15,7 +15,7 @@ bool is_within(T value, std::int64_t low, std::int64_t high) {
   return static_cast<std::int64_t>(value) >= low && static_cast<std::int64_t>(value) <= high;
 }
 
-// False if the values are none that a port has.
+// False if a port cannot have these values.
 bool take(net::Unpacker* unpacker, Port* p) {
   p->device = unpacker->text();
   p->port = unpacker->number<std::int32_t>();
@@ -37,7 +37,7 @@ bool take(net::Unpacker* unpacker, Port* p) {
          p->gbits >= 0 && is_within(p->numa_node, -1, 1 << 16);
 }
 
-// A GID of an IPv4 address reaches no IPv6 address, nor version 1 of RoCE version 2.
+// A GID with an IPv4 address cannot reach an IPv6 address, and RoCE version 1 cannot reach version 2.
 bool can_talk(const Port& a, const Port& b) {
   const auto is_ipv6 = [](const Port& p) { return p.address.find(':') != std::string::npos; };
   return a.fabric == b.fabric && a.gid_type == b.gid_type && is_ipv6(a) == is_ipv6(b);
@@ -47,13 +47,13 @@ bool same_subnet(const Port& a, const Port& b) {
   return !a.subnet.empty() && a.subnet == b.subnet;
 }
 
-// What a machine's ports, divided among its ranks, leave for one.
+// The number of ports for one rank, if its machine's ports are divided among its ranks.
 int share_of(std::size_t ports, int ranks) {
   return std::clamp(static_cast<int>(ports) / std::max(ranks, 1), 1, kMostChosenRails);
 }
 
-// The position of each port in the order in which a rank prefers them: near ones first, and of these as many further as
-// the ranks before it take.
+// The position of each port in a rank's order of preference: near ports first, rotated by the ports that the ranks
+// before it take.
 std::vector<int> preferences(const std::vector<Port>& ports, LocalPosition local, int rails) {
   std::vector<int> order;
   for (const bool near : {true, false}) {
@@ -109,8 +109,8 @@ std::vector<Rail> pair_ports(const std::vector<Port>& a, LocalPosition local_a, 
                         : std::min(share_of(a.size(), local_a.local_ranks), share_of(b.size(), local_b.local_ranks));
   const std::vector<int> preference_a = preferences(a, local_a, rails);
   const std::vector<int> preference_b = preferences(b, local_b, rails);
-  // Best first: few far ports, then ports of one name, which a network that is wired by rails joins, then the lower
-  // rank's wish, then the other's.
+  // Best first: few far ports; then ports with the same name, which a rail-optimised network joins; then the preference
+  // of the lower rank, then of the other.
   const auto name = [](const Port& port) { return std::tie(port.device, port.port); };
   std::vector<std::tuple<int, int, int, Rail>> candidates;
   for (const bool subnets : {true, false}) {
@@ -132,7 +132,7 @@ std::vector<Rail> pair_ports(const std::vector<Port>& a, LocalPosition local_a, 
     const Rail& rail = std::get<Rail>(candidate);
     const bool taken =
         std::any_of(chosen.begin(), chosen.end(), [&](const Rail& r) { return r.a == rail.a || r.b == rail.b; });
-    // What connects them must be the same for all.
+    // The fabric must be the same for all.
     const bool same_fabric =
         chosen.empty() || a[static_cast<std::size_t>(rail.a)].fabric == a[static_cast<std::size_t>(chosen[0].a)].fabric;
     if (!taken && same_fabric && static_cast<int>(chosen.size()) < rails) chosen.push_back(rail);

@@ -1,4 +1,4 @@
-// RDMA ports as ranks tell each other of them, and which of two ranks' ports belong together.
+// The description of RDMA ports that ranks exchange, and the pairing of two ranks' ports.
 //
 // Threads: any; nothing here has state.
 #pragma once
@@ -29,8 +29,8 @@ struct Port {
   std::array<std::uint8_t, 16> gid{};
   std::string gid_type;  // "RoCE v2", "RoCE v1", "IB"
   std::string netdev;    // of the GID, where there is one: "eth0"
-  std::string address;   // IP address that the GID stands for, or that iWARP connects by; or empty
-  // Ports with the same text can reach each other for sure: "10.0.0.0/24", "fd00::/64", "ib fe80000000000000".
+  std::string address;   // IP address of the GID, or the address by which iWARP connects; or empty
+  // Ports with the same text can certainly reach each other: "10.0.0.0/24", "fd00::/64", "ib fe80000000000000".
   std::string subnet;
   std::uint16_t lid = 0;
   int mtu_bytes = 1024;     // active MTU
@@ -42,14 +42,14 @@ struct Port {
 
 // For the address book.
 void pack(net::Packer* packer, const std::vector<Port>& ports);
-// Adds to *ports. False if these are no ports, or more than kMaxRails.
+// Adds to *ports. False if the data is invalid, or has more than kMaxRails ports.
 bool unpack(net::Unpacker* unpacker, std::vector<Port>* ports);
 
-// Which of a's ports talks to which of b's: (index in a, index in b) per rail. Both ranks compute the same, a being
-// the lower rank. Ranks of one machine spread over its ports by their local ranks, near ports first. Same fabric, type
-// of GID and family of addresses always; only same subnets where there is such a pair. No port is in two rails.
-// wanted_rails 0: a rank's share of its machine's ports, at least 1 and at most kMostChosenRails, the lesser of both
-// sides. There may be fewer. Empty: no pair can talk.
+// The rails: (index in a, index in b) for each. Both ranks compute the same; a belongs to the lower rank. Ranks of one
+// machine spread over its ports by their local ranks, near ports first. The two ports of a rail have the same fabric,
+// GID type and address family; if any pair has the same subnet, only such pairs are used. No port is in two rails.
+// wanted_rails 0: a rank's share of its machine's ports, at least 1 and at most kMostChosenRails, the smaller of both
+// sides. There may be fewer rails. Empty: no pair of ports can communicate.
 struct LocalPosition {
   int local_rank = 0;  // among the ranks of its machine, from 0
   int local_ranks = 1;
