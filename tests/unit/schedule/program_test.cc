@@ -161,7 +161,7 @@ TEST_CASE("files that are wrong are refused with line and field") {
     INFO(error);
     CHECK(error.find(why) != std::string::npos);
   };
-  refused(R"x("do": [{"send": 0, "to": "speed"}])x", "file:1: do[0].to: there is no \"speed\" here");
+  refused(R"x("do": [{"send": 0, "to": "speed"}])x", "file:1: do[0].to: \"speed\" is not defined here");
   refused("\"do\": [\n{\"jump\": 0}]", "file:2: do[0]: is not a known statement");
   refused(R"x("do": [{"send": 0}])x", "do[0]: has no \"to\"");
   refused(R"x("do": [{"send": 0, "to": 1, "speed": 3}])x", "do[0].speed: is an unknown field");

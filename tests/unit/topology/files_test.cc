@@ -224,9 +224,8 @@ TEST_CASE("files that are wrong are refused with line and attribute") {
   CHECK(error_of("<system version=\"1\"/>").find("the file is empty") != std::string::npos);
   CHECK(error_of("<system version=\"1\">\n<cpu numaid=\"0\">\n<pci class=\"what\"/></cpu></system>")
             .find("file.xml:3: pci.class: \"what\" is not a number") == 0);
-  CHECK(
-      error_of("<system><cpu numaid=\"0\"/>\n<cpu numaid=\"0\"/></system>").find("file.xml:2: cpu: there is another") ==
-      0);
+  CHECK(error_of("<system><cpu numaid=\"0\"/>\n<cpu numaid=\"0\"/></system>")
+            .find("file.xml:2: cpu: \"numa0\" exists already") == 0);
   CHECK(error_of("<system><cpu>\n<nic><net name=\"\xe5\xe5\"/></nic></cpu></system>").find("is not UTF-8") !=
         std::string::npos);
   CHECK(error_of("<system><cpu affinity=\"xyz\"/></system>").find("not a hexadecimal mask") != std::string::npos);
