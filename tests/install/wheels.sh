@@ -116,13 +116,14 @@ base_system() {
   mmdebstrap --quiet --variant=minbase --include=python3,python3-venv bookworm "$root"
   mv "$folder/wheelhouse" "$root/wheels"
   cp train.py module.py "$root/"
-  chroot "$root" /bin/sh -ec '
+  # With /proc, by which the loader finds a program's folder; the mount ends with the namespace.
+  unshare --mount sh -ec 'mount -t proc proc "$1/proc"; exec chroot "$1" /bin/sh -ec "$2"' sh "$root" '
     ! command -v cc && ! ls /usr/lib/*/libhwloc* /usr/lib/*/libtutti* 2>/dev/null
     python3 -m venv /venv
     /venv/bin/pip install -q --no-index /wheels/*.whl
     /venv/bin/all_reduce_perf -p 2 -b 8 -e 64K -n 5
     /venv/bin/tutti run -n 2 -- /venv/bin/python /module.py
-    /venv/bin/torchrun --standalone --nproc-per-node 2 /train.py'
+    /venv/bin/torchrun --standalone --nproc-per-node 2 /train.py' || exit 1
   rm -rf "$root"
 }
 
