@@ -55,9 +55,7 @@ example() {
 }
 
 ways() {
-  by_pkg_config "$root" "$folder"
-  by_archive "$root" "$folder"
-  by_cmake "$root/usr" "$folder"
+  by_pkg_config "$root" "$folder" && by_archive "$root" "$folder" && by_cmake "$root/usr" "$folder"
 }
 
 mpi() { by_mpi "$libraries" "$folder"; }

@@ -38,13 +38,13 @@ contained() {
 
 programs() {
   local bin=$folder/alone/bin
-  "$bin/tutti" info | grep -E '^  verbs +yes'
-  "$bin/all_reduce_perf" -p 2 -b 8 -e 64K -n 5 | grep '# Out of bounds values : 0 OK'
-  PATH=$bin:$PATH tutti run -n 2 -- all_gather_perf -b 8 -e 64K -n 5 | grep '# Out of bounds values : 0 OK'
-  "$bin/tutti" verify --max-ranks 4
+  "$bin/tutti" info | grep -E '^  verbs +yes' || exit 1
+  "$bin/all_reduce_perf" -p 2 -b 8 -e 64K -n 5 | grep '# Out of bounds values : 0 OK' || exit 1
+  PATH=$bin:$PATH tutti run -n 2 -- all_gather_perf -b 8 -e 64K -n 5 | grep '# Out of bounds values : 0 OK' || exit 1
+  "$bin/tutti" verify --max-ranks 4 || exit 1
   # An error is the program's own, under its own name.
   ! "$bin/tutti" nonsense >said 2>&1 || exit 1
-  grep nonsense said
+  grep nonsense said || exit 1
   [[ -e $folder/alone/share/man/man1/all_reduce_perf.1 ]]
 }
 
@@ -64,8 +64,7 @@ PYTHON
 ways() {
   local prefix
   prefix=$("$folder/alone/bin/python" -c 'import tutti; print(tutti.prefix())')
-  by_pkg_config "$prefix" "$folder"
-  by_cmake "$prefix" "$folder"
+  by_pkg_config "$prefix" "$folder" && by_cmake "$prefix" "$folder"
 }
 
 mpi() { by_mpi "$packages/tutti/lib" "$folder"; }
