@@ -163,7 +163,8 @@ void DeviceRendezvous::await_launch() {
   while (launching_) changed_.wait(mutex_);
 }
 
-std::int64_t DeviceRendezvous::longest_wait_ms() const {
+std::int64_t DeviceRendezvous::longest_wait_ms() {
+  const MutexLock lock(mutex_);
   std::int64_t longest = kLongestWaitMs;
   for (const Member& m : members_) {
     if (m.here != nullptr) continue;
@@ -181,8 +182,8 @@ void DeviceRendezvous::wait(DeviceSubmission* submission, const FailureState& fa
     if (settled()) return;
     std::this_thread::yield();
   }
-  const MutexLock lock(mutex_);
   const Deadline deadline = Deadline::after_ms(longest_wait_ms());
+  const MutexLock lock(mutex_);
   while (!settled()) {
     await_launch();
     if (settled()) break;

@@ -129,9 +129,10 @@ class DeviceRendezvous : public std::enable_shared_from_this<DeviceRendezvous> {
   // The rank brings its next batch with calls of collectives.
   Launch bring(int rank, DeviceSubmission* submission) TUTTI_EXCLUDES(mutex_);
   void finish() TUTTI_EXCLUDES(mutex_);
-  // Until the submission's state is settled. Not past the failure of its communicator, and not for a rank that this
-  // thread serves.
+  // Until the submission's state is settled: for longest_wait_ms(), and not past the failure of its communicator.
   void wait(DeviceSubmission* submission, const FailureState& failure) TUTTI_EXCLUDES(mutex_);
+  // For ranks that have not brought their batches; 0 if this thread serves one of them.
+  std::int64_t longest_wait_ms() TUTTI_EXCLUDES(mutex_);
   // Nobody waits for it any more.
   void give_up(const DeviceSubmission& submission) TUTTI_EXCLUDES(mutex_);
 
@@ -172,8 +173,6 @@ class DeviceRendezvous : public std::enable_shared_from_this<DeviceRendezvous> {
   bool is_full() TUTTI_EXCLUDES(mutex_);
   bool launches_together() const TUTTI_REQUIRES(mutex_);
   bool has_one_device() const TUTTI_REQUIRES(mutex_);
-  // For so long ranks that are not there are waited for.
-  std::int64_t longest_wait_ms() const TUTTI_REQUIRES(mutex_);
   // Of the submissions that are there.
   void settle(DeviceSubmission::State state) TUTTI_REQUIRES(mutex_);
   // Until no thread puts batches into their streams.
