@@ -101,19 +101,7 @@ Status DeviceBackend::queue_alone(DeviceSubmission* own) {
   return end_staged(*own);
 }
 
-void DeviceBackend::bring(DeviceSubmission* own) {
-  const DeviceRendezvous::Launch launch = rendezvous_->bring(rank(), own);
-  if (launch.all.empty()) return;
-  submit_together(launch.all, launch.one_device && can_submit_directly(launch.all));
-  rendezvous_->finish();
-}
-
-void DeviceBackend::submit_together(std::span<DeviceSubmission* const> all, bool direct) {
-  if (direct) {
-    const Status status = guarded([&] { return submit_directly(all); });
-    for (DeviceSubmission* const one : all) one->status = status;
-    return;
-  }
+void DeviceBackend::submit_staged(std::span<DeviceSubmission* const> all) {
   const auto of_each = [&](auto&& what) {
     for (DeviceSubmission* const one : all) {
       if (one->status.is_ok()) one->status = guarded([&] { return what(one); });

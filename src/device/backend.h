@@ -113,17 +113,14 @@ class DeviceBackend {
   // Behind what was called before, and behind what is in all of its streams.
   Status gather_streams(const DeviceSubmission& own);
   Status queue_alone(DeviceSubmission* own);
-  // To the rendezvous; the last rank that comes puts the batches of all into their streams, as one kernel's work or
-  // step by step.
+  // To the rendezvous; the last rank that comes puts the batches of all into their streams.
   void bring(DeviceSubmission* own);
-  static bool can_submit_directly(std::span<DeviceSubmission* const> all);
-  static void submit_together(std::span<DeviceSubmission* const> all, bool direct);
+  static void submit_staged(std::span<DeviceSubmission* const> all);
   [[nodiscard]] DevicePlan::Setting setting_of_plan(DeviceChannel& channel) const;
   static Status submit_directly(std::span<DeviceSubmission* const> all);
   // Whether a kernel may do the call where the ranks have one device, or windows; whether it can, with these buffers.
   [[nodiscard]] bool may_run_directly(const Call& call) const;
   [[nodiscard]] Status check_direct_buffers(const Call& call) const;
-  [[nodiscard]] DirectCall kernels_call(const Call& call) const;
   Status capture(const std::shared_ptr<const Batch>& batch, std::uint64_t capture, void* stream);
   Status capture_directly(const Call& call, std::uint64_t capture, void* stream);
   Status capture_staged(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream);

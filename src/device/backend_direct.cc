@@ -18,6 +18,22 @@ bool same_call(const Call& a, const Call& b) {
          a.opaque.bytes == b.opaque.bytes && a.op == b.op;
 }
 
+bool can_run_directly(std::span<DeviceSubmission* const> all) {
+  const std::vector<Call>& first = all.front()->batch->calls;
+  return std::all_of(all.begin(), all.end(), [&](const DeviceSubmission* one) {
+    const std::vector<Call>& calls = one->batch->calls;
+    return one->direct && std::equal(first.begin(), first.end(), calls.begin(), calls.end(), same_call);
+  });
+}
+
+// Of all ranks, but for the buffers.
+DirectCall kernels_call(const Call& call, int ranks) {
+  DirectCall made = direct_call(call.collective, call.type, call.op, call.root, ranks);
+  made.count = call.count;
+  made.element_bytes = element_bytes_of(call);
+  return made;
+}
+
 }  // namespace
 
 bool DeviceBackend::may_run_directly(const Call& call) const {
@@ -45,26 +61,22 @@ Status DeviceBackend::check_direct_buffers(const Call& call) const {
   return check(call.recv, info.output, "receive");
 }
 
-// Of all ranks, but for the buffers.
-DirectCall DeviceBackend::kernels_call(const Call& call) const {
-  DirectCall made = direct_call(call.collective, call.type, call.op, call.root, ranks());
-  made.count = call.count;
-  made.element_bytes = element_bytes_of(call);
-  return made;
-}
-
 Status DeviceBackend::open_windows(const DeviceRendezvous::AllGather& all_gather) {
   auto opened = rendezvous_->open_windows(rank(), ranks_.peers, open_->kernels(), all_gather);
   if (opened.is_ok()) has_windows_ = *opened;
   return opened.status();
 }
 
-bool DeviceBackend::can_submit_directly(std::span<DeviceSubmission* const> all) {
-  const std::vector<Call>& first = all.front()->batch->calls;
-  return std::all_of(all.begin(), all.end(), [&](const DeviceSubmission* one) {
-    const std::vector<Call>& calls = one->batch->calls;
-    return one->direct && std::equal(first.begin(), first.end(), calls.begin(), calls.end(), same_call);
-  });
+void DeviceBackend::bring(DeviceSubmission* own) {
+  const DeviceRendezvous::Launch launch = rendezvous_->bring(rank(), own);
+  if (launch.all.empty()) return;
+  if (launch.one_device && can_run_directly(launch.all)) {
+    const Status status = guarded([&] { return submit_directly(launch.all); });
+    for (DeviceSubmission* const one : launch.all) one->status = status;
+  } else {
+    submit_staged(launch.all);
+  }
+  rendezvous_->finish();
 }
 
 // In a stream of the first rank, behind what is in those of the others.
@@ -86,7 +98,7 @@ Status DeviceBackend::submit_directly(std::span<DeviceSubmission* const> all) {
   const std::vector<Call>& calls = all.front()->batch->calls;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (is_empty(calls[i]) || !has_data(calls[i].collective)) continue;
-    DirectCall call = first.kernels_call(calls[i]);
+    DirectCall call = kernels_call(calls[i], first.ranks());
     for (std::size_t r = 0; r < all.size(); ++r) {
       const Call& own = all[r]->batch->calls[i];
       call.in[r] = static_cast<const std::byte*>(own.send);
@@ -160,7 +172,7 @@ Status DeviceBackend::capture_directly(const Call& call, std::uint64_t capture, 
   if (!first) {
     if (Status s = device.wait_for(at, open_->captured_event()); !s.is_ok()) return s;
   }
-  DirectCall made = kernels_call(call);
+  DirectCall made = kernels_call(call, ranks());
   const auto r = static_cast<std::size_t>(rank());
   made.in[r] = static_cast<const std::byte*>(call.send);
   made.out[r] = static_cast<std::byte*>(call.recv);
