@@ -30,7 +30,7 @@ constexpr std::int64_t kRefusedMs = 200;
 // For the answer to come down the tree.
 constexpr std::int64_t kSpareMs = 20;
 
-std::string list_with_who(const std::vector<int>& ranks, const std::vector<PeerInfo>& peers) {
+std::string list_with_who(const std::vector<int>& ranks, const RankTable<PeerInfo>& peers) {
   if (ranks.size() != 1) return list_ranks(ranks);
   const PeerInfo& peer = peers[static_cast<std::size_t>(ranks[0])];
   return describe_rank(ranks[0], peer.hostname, peer.pid);
@@ -38,7 +38,7 @@ std::string list_with_who(const std::vector<int>& ranks, const std::vector<PeerI
 
 }  // namespace
 
-std::string describe_absence(const Answer& answer, const std::vector<PeerInfo>& peers) {
+std::string describe_absence(const Answer& answer, const RankTable<PeerInfo>& peers) {
   std::vector<int> silent;
   std::vector<int> late;
   std::vector<int> behind;

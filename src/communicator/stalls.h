@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "base/rank_table.h"
 #include "base/stall.h"
 #include "communicator/refusals.h"
 #include "communicator/transfers.h"
@@ -23,7 +24,7 @@ namespace tutti::internal {
 // "rank 5 (host b, pid 77) has not called operation 17 (its last was 16)", or "is still in operation 16". Of ranks
 // inside an operation only those are named that nobody who is named is further behind than: the others may wait for
 // those. Empty if nobody is absent.
-std::string describe_absence(const Answer& answer, const std::vector<PeerInfo>& peers);
+std::string describe_absence(const Answer& answer, const RankTable<PeerInfo>& peers);
 
 // When the notices of one communicator are to be written: once per wait, then every minute, though several ranks
 // wait for the same and ask one after the other. Not thread-safe.

@@ -32,7 +32,7 @@ DeviceSubmission::~DeviceSubmission() {
   if (rendezvous != nullptr && state.load(std::memory_order_acquire) == State::kUnderWay) rendezvous->give_up(*this);
 }
 
-std::shared_ptr<DeviceRendezvous> DeviceRendezvous::join(const Secret& secret, const std::vector<PeerInfo>& peers,
+std::shared_ptr<DeviceRendezvous> DeviceRendezvous::join(const Secret& secret, const RankTable<PeerInfo>& peers,
                                                          int rank, const memory::CudaDevice& device) {
   const auto& process = peers[static_cast<std::size_t>(rank)].process;
   const auto here = static_cast<int>(

@@ -43,6 +43,7 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "base/rank_table.h"
 #include "base/status.h"
 #include "calls/batch.h"
 #include "device/direct.h"
@@ -101,7 +102,7 @@ class DeviceRendezvous : public std::enable_shared_from_this<DeviceRendezvous> {
  public:
   // ---- Who takes part, and how it ends
   // That of the communicator with this secret in this process. The rank takes part until it leaves.
-  static std::shared_ptr<DeviceRendezvous> join(const Secret& secret, const std::vector<PeerInfo>& peers, int rank,
+  static std::shared_ptr<DeviceRendezvous> join(const Secret& secret, const RankTable<PeerInfo>& peers, int rank,
                                                 const memory::CudaDevice& device);
   DeviceRendezvous(int here, int ranks) : here_(here), ranks_(ranks) {}
   ~DeviceRendezvous();
@@ -151,7 +152,7 @@ class DeviceRendezvous : public std::enable_shared_from_this<DeviceRendezvous> {
   using AllGather = std::function<Result<std::vector<std::string>>(const std::string& own)>;
   // Collective, before the first call. False, on all ranks: ranks are on several machines or in one process, or some
   // cannot access each other's memory, or lack memory or code. `kernels`: of the rank's device; null: none.
-  Result<bool> open_windows(int rank, const std::vector<PeerInfo>& peers, const DirectKernels* kernels,
+  Result<bool> open_windows(int rank, const RankTable<PeerInfo>& peers, const DirectKernels* kernels,
                             const AllGather& all_gather) TUTTI_EXCLUDES(mutex_);
   // REQUIRES: open_windows() has returned true on this rank.
   [[nodiscard]] const DeviceWindows& windows() const { return windows_; }
@@ -180,7 +181,7 @@ class DeviceRendezvous : public std::enable_shared_from_this<DeviceRendezvous> {
   [[nodiscard]] DirectControl* control(int rank) const;
   Status offer_window(int rank, const DirectKernels* kernels, Offer* offer) TUTTI_EXCLUDES(mutex_);
   Status map_windows(int rank, const DirectKernels* kernels, const std::vector<Offer>& offers,
-                     const std::vector<PeerInfo>& peers) TUTTI_EXCLUDES(mutex_);
+                     const RankTable<PeerInfo>& peers) TUTTI_EXCLUDES(mutex_);
 
   const int here_;   // ranks in this process
   const int ranks_;  // of the communicator

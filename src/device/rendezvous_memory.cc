@@ -130,11 +130,12 @@ void give_back_blocks(unsigned blocks, const CudaDevice& device) {
 }
 
 // On one machine, in several processes.
-bool may_have_windows(const std::vector<PeerInfo>& peers) {
+bool may_have_windows(const RankTable<PeerInfo>& peers) {
   const PeerInfo& first = peers.front();
   return peers.size() > 1 && peers.size() <= kMostDirectRanks &&
-         std::all_of(peers.begin() + 1, peers.end(), [&](const PeerInfo& p) { return p.same_machine(first); }) &&
-         std::any_of(peers.begin() + 1, peers.end(), [&](const PeerInfo& p) { return p.process != first.process; });
+         std::all_of(std::next(peers.begin()), peers.end(), [&](const PeerInfo& p) { return p.same_machine(first); }) &&
+         std::any_of(std::next(peers.begin()), peers.end(),
+                     [&](const PeerInfo& p) { return p.process != first.process; });
 }
 
 }  // namespace
@@ -217,7 +218,7 @@ struct DeviceRendezvous::Offer {
   }
 };
 
-Result<bool> DeviceRendezvous::open_windows(int rank, const std::vector<PeerInfo>& peers, const DirectKernels* kernels,
+Result<bool> DeviceRendezvous::open_windows(int rank, const RankTable<PeerInfo>& peers, const DirectKernels* kernels,
                                             const AllGather& all_gather) {
   if (!may_have_windows(peers)) return false;
   Offer own;
@@ -269,7 +270,7 @@ Status DeviceRendezvous::offer_window(int rank, const DirectKernels* kernels, Of
 
 // All ranks of a process do this alike, as their device is one.
 Status DeviceRendezvous::map_windows(int rank, const DirectKernels* kernels, const std::vector<Offer>& offers,
-                                     const std::vector<PeerInfo>& peers) {
+                                     const RankTable<PeerInfo>& peers) {
   const auto self = static_cast<std::size_t>(rank);
   DeviceWindows mapped;
   mapped.kernels = kernels;

@@ -137,8 +137,7 @@ void Epoch::make_link_maker() {
       const Transport* const transport = membership_.connecting(rank(), other);
       specs.push_back(transport != nullptr ? transport->connects_by().value_or(ConnectionSpec()) : ConnectionSpec());
     }
-    // Part of the membership, which outlives the connector.
-    connector_->set_peers(Connector::Book(std::shared_ptr<void>(), &membership_.peers), std::move(specs));
+    connector_->set_peers(membership_.peers, std::move(specs));
     link_maker_ = make_connected_links(*connector_, membership_, wakeup_fd());
   }
 }

@@ -73,8 +73,7 @@ Status Epoch::check_split(const Settings& settings) const {
 }
 
 std::string Epoch::pack_settings(const Settings& settings) const {
-  auto self = RankSettings::unpack(membership_.peers[static_cast<std::size_t>(rank())].settings);
-  RankSettings told = self.is_ok() ? *self : RankSettings();
+  RankSettings told = membership_.told[static_cast<std::size_t>(rank())];
   told.topology.clear();  // the contents of these files are inherited
   told.tuning.clear();
   told.algorithm = settings.algorithm;
@@ -125,14 +124,14 @@ Status Epoch::link(const Epoch& parent, const std::vector<std::string>& texts) {
   }
   if (Status s = make_wakeup_fd(); !s.is_ok()) return s;
   if (parent.connector_ != nullptr && n > 1) {
-    const auto apart = [&](const PeerInfo& peer) {
-      Transport* const transport = membership_.connecting(rank(), peer.rank);
-      return peer.rank != rank() && (transport == nullptr || transport->shared_connections() == nullptr);
-    };
-    const auto more = std::count_if(membership_.peers.begin(), membership_.peers.end(), apart);
-    if (more > 0) descriptors_ = reserve_descriptors(static_cast<int>(more) + 1, settings_);
+    int apart = 0;
+    for (int peer = 0; peer < ranks(); ++peer) {
+      Transport* const transport = membership_.connecting(rank(), peer);
+      if (peer != rank() && (transport == nullptr || transport->shared_connections() == nullptr)) ++apart;
+    }
+    if (apart > 0) descriptors_ = reserve_descriptors(apart + 1, settings_);
     connector_ = parent.connector_->split(group_.id, group_.members, settings_);
-    if (Status s = membership_.hear(membership_.peers); !s.is_ok()) return s;
+    if (Status s = membership_.inform_transports(); !s.is_ok()) return s;
   }
   make_link_maker();
   complete();
@@ -142,24 +141,19 @@ Status Epoch::link(const Epoch& parent, const std::vector<std::string>& texts) {
 
 Result<Membership> Epoch::membership_from(const Epoch& parent, const std::vector<std::string>& texts,
                                           std::string* transports) const {
-  std::vector<PeerInfo> peers;
-  for (std::size_t r = 0; r < group_.members.size(); ++r) {
-    PeerInfo peer = parent.membership_.peers[static_cast<std::size_t>(group_.members[r])];
-    peer.rank = static_cast<std::int32_t>(r);
-    if (!texts.empty() && !texts[r].empty()) {
+  RankTable<RankSettings> settings = parent.membership_.told.part(group_.members);
+  if (!texts.empty()) {
+    std::vector<RankSettings> anew(settings.begin(), settings.end());
+    for (std::size_t r = 0; r < group_.members.size(); ++r) {
+      if (texts[r].empty()) continue;
       auto told = unpack_settings(texts[r]);
       if (!told.is_ok()) return told.status();
-      peer.settings = std::move(told->of_rank);
+      auto of_rank = RankSettings::unpack(told->of_rank);
+      if (!of_rank.is_ok()) return of_rank.status().with_context(fmt::format("rank {}", r));
+      anew[r] = std::move(*of_rank);
       if (r == 0) *transports = std::move(told->transports);
-    } else if (r == 0) {
-      // The common values are inherited, not this rank's own wishes.
-      auto own = RankSettings::unpack(peer.settings);
-      if (!own.is_ok()) return own.status();
-      own->algorithm = parent.membership_.algorithm;
-      own->strict = parent.membership_.strict;
-      peer.settings = own->pack();
     }
-    peers.push_back(std::move(peer));
+    settings = RankTable<RankSettings>(std::move(anew));
   }
   auto allowed = parse_transports(*transports);
   if (!allowed.is_ok()) return allowed.status();
@@ -168,8 +162,10 @@ Result<Membership> Epoch::membership_from(const Epoch& parent, const std::vector
     if (before == nullptr) return Status::remote("protocol error: rank 0 names a transport that its ranks do not have");
     transport->inherit(*before);
   }
-  const SplitFrom from{parent.membership_, group_.members};
-  return make_membership(rank(), std::move(peers), std::move(*allowed), &from);
+  // What holds for all is inherited if rank 0 tells nothing else, and not what it had wanted before.
+  const SplitFrom from{parent.membership_, group_.members, texts.empty() || texts.front().empty()};
+  return make_membership(rank(), parent.membership_.peers.part(group_.members), std::move(settings),
+                         std::move(*allowed), &from);
 }
 
 }  // namespace tutti::internal

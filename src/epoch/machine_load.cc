@@ -46,7 +46,7 @@ std::string MachineRanks::lack_of_time() const {
                      group_millicpus / 1000.0);
 }
 
-Machines find_machines(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told) {
+Machines find_machines(const RankTable<PeerInfo>& peers, const RankTable<RankSettings>& told) {
   Machines machines;
   std::vector<std::map<std::uint64_t, ControlGroupRanks>> groups;
   std::map<std::array<std::uint8_t, 16>, std::size_t> by_boot;

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rank_table.h"
 #include "topology/cpu_quota.h"
 #include "topology/detect.h"
 
@@ -55,7 +56,7 @@ struct Machines {
   std::vector<std::size_t> of;  // by rank
 };
 // `told`: by rank, as `peers`.
-Machines find_machines(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told);
+Machines find_machines(const RankTable<PeerInfo>& peers, const RankTable<RankSettings>& told);
 
 // While the result exists, known_load() includes this value.
 std::shared_ptr<const double> announce_load(double ranks_per_cpu);

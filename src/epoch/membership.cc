@@ -54,13 +54,14 @@ ProcessorSet mask_of(const std::string& bytes) {
 }
 
 // Ranks that can share memory, by host, in rank order. Each rank is compared only with the hosts of its machine.
-std::vector<std::vector<int>> hosts_of(const std::vector<PeerInfo>& peers, const Transports& transports) {
+std::vector<std::vector<int>> hosts_of(const RankTable<PeerInfo>& peers, const Transports& transports) {
   const auto share_memory = [&](const PeerInfo& a, const PeerInfo& b) {
     return std::any_of(transports.begin(), transports.end(), [&](const auto& t) { return t->shares_memory(a, b); });
   };
   std::vector<std::vector<int>> hosts;
   std::map<decltype(PeerInfo::boot), std::vector<std::size_t>> on_machine;
-  for (const PeerInfo& p : peers) {
+  for (int rank = 0; rank < static_cast<int>(peers.size()); ++rank) {
+    const PeerInfo& p = peers[static_cast<std::size_t>(rank)];
     std::vector<std::size_t>& near = on_machine[p.boot];
     if (!p.same_machine(p)) near.clear();  // it has no machine identity
     const auto host = std::find_if(near.begin(), near.end(), [&](std::size_t h) {
@@ -68,9 +69,9 @@ std::vector<std::vector<int>> hosts_of(const std::vector<PeerInfo>& peers, const
     });
     if (host == near.end()) {
       near.push_back(hosts.size());
-      hosts.push_back({p.rank});
+      hosts.push_back({rank});
     } else {
-      hosts[*host].push_back(p.rank);
+      hosts[*host].push_back(rank);
     }
   }
   return hosts;
@@ -88,14 +89,14 @@ Result<std::vector<RankSettings>> settings_of(const std::vector<PeerInfo>& peers
 }
 
 // Only devices cut long calls, so ranks of both kinds would run different operations.
-Status check_devices(const std::vector<RankSettings>& told) {
-  const auto other =
-      std::find_if(told.begin(), told.end(), [&](const auto& one) { return one.cuda_memory != told[0].cuda_memory; });
-  if (other == told.end()) return {};
+Status check_devices(const RankTable<RankSettings>& told) {
+  std::size_t other = 0;
+  while (other < told.size() && told[other].cuda_memory == told[0].cuda_memory) ++other;
+  if (other == told.size()) return {};
   const auto memory = [](const RankSettings& one) { return one.cuda_memory ? "a CUDA device" : "the host"; };
   return Status::invalid_usage(
       fmt::format("buffers of rank 0 are in memory of {}, but those of rank {} are in memory of {}", memory(told[0]),
-                  other - told.begin(), memory(*other)));
+                  other, memory(told[other])));
 }
 
 // Limit for the sum of the longest messages of the ranks on a processor. Beyond it, an operation has so many time
@@ -106,15 +107,14 @@ constexpr double kPreferredProcessorBytes = 1152 * 1024;
 
 // If the ranks of a machine may all use the same processors, distributes them evenly: the same number on each,
 // neighbours on one. -1 if they do not divide evenly: then the scheduler distributes them better.
-int preferred_processor_of(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told,
-                           const PeerInfo& self) {
-  const ProcessorSet& cpus = told[static_cast<std::size_t>(self.rank)].cpus;
+int preferred_processor_of(const RankTable<PeerInfo>& peers, const RankTable<RankSettings>& told, std::size_t self) {
+  const ProcessorSet& cpus = told[self].cpus;
   std::size_t ranks = 0;
   std::size_t before = 0;
-  for (const PeerInfo& p : peers) {
-    if (p.rank != self.rank && !p.same_machine(self)) continue;
-    if (told[static_cast<std::size_t>(p.rank)].cpus != cpus) return -1;
-    if (p.rank < self.rank) ++before;
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    if (rank != self && !peers[rank].same_machine(peers[self])) continue;
+    if (told[rank].cpus != cpus) return -1;
+    if (rank < self) ++before;
     ++ranks;
   }
   if (cpus.none() || ranks % cpus.count() != 0) return -1;
@@ -233,7 +233,7 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings, const std::st
 
 // A rank keeps its preferred processor in all communicators of a family. If there are ranks of other jobs, an even
 // distribution of this job's ranks is not an even distribution on the processors.
-void Membership::count_ranks(const std::vector<RankSettings>& told, const SplitFrom* from) {
+void Membership::count_ranks(const SplitFrom* from) {
   const auto self = static_cast<std::size_t>(rank);
   Machines own = find_machines(peers, told);
   if (from == nullptr) {
@@ -259,12 +259,11 @@ void Membership::count_ranks(const std::vector<RankSettings>& told, const SplitF
   ranks_per_cpu_here = machine.ranks_per_cpu();
   oversubscribed = ranks_per_cpu_here > 1;
   if (!oversubscribed || in_job(self).known > in_job(self).own_ranks_per_cpu()) return;
-  preferred_processor =
-      from == nullptr ? preferred_processor_of(peers, told, peers[self]) : from->parent.preferred_processor;
+  preferred_processor = from == nullptr ? preferred_processor_of(peers, told, self) : from->parent.preferred_processor;
   preferred_processor_step_bytes = static_cast<std::size_t>(kPreferredProcessorBytes / ranks_per_cpu_here);
 }
 
-Status Membership::describe_machines(const std::vector<RankSettings>& told, const SplitFrom* from) {
+Status Membership::describe_machines(const SplitFrom* from) {
   const algorithms::World world{ranks(), hosts.size() > 1 ? algorithms::Hosts(hosts) : algorithms::Hosts()};
   for (const RankSettings& one : told) {
     if (one.port_gbits > 0) port_gbits = port_gbits > 0 ? std::min(port_gbits, one.port_gbits) : one.port_gbits;
@@ -297,6 +296,10 @@ Status Membership::describe_machines(const std::vector<RankSettings>& told, cons
                       read.value().ranks.size(), peers.size()));
     }
   }
+  if (from != nullptr && from->parent.hosts == hosts && from->members == all_ranks(from->parent.peers.size())) {
+    graph = from->parent.graph;
+    return {};
+  }
   std::vector<topology::Place> places;
   for (const RankSettings& one : told) places.push_back(one.place);
   graph = std::make_shared<const topology::Graph>(topology::graph_of(world, places, {}));
@@ -305,12 +308,19 @@ Status Membership::describe_machines(const std::vector<RankSettings>& told, cons
 
 Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports,
                                    const SplitFrom* from) {
+  auto told = settings_of(peers);
+  if (!told.is_ok()) return told.status();
+  return make_membership(rank, RankTable<PeerInfo>(std::move(peers)), RankTable<RankSettings>(std::move(*told)),
+                         std::move(transports), from);
+}
+
+Result<Membership> make_membership(int rank, RankTable<PeerInfo> peers, RankTable<RankSettings> settings,
+                                   Transports transports, const SplitFrom* from) {
   Membership m;
   m.rank = rank;
   m.peers = std::move(peers);
-  auto settings = settings_of(m.peers);
-  if (!settings.is_ok()) return settings.status();
-  const std::vector<RankSettings>& told = *settings;
+  m.told = std::move(settings);
+  const RankTable<RankSettings>& told = m.told;
   const RankSettings& first = told[0];
   m.node = topology::this_machine().node_of(told[static_cast<std::size_t>(rank)].cpus);
   m.far_nodes = topology::this_machine().far_nodes(told[static_cast<std::size_t>(rank)].cpus);
@@ -320,17 +330,20 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
   for (std::size_t h = 0; h < m.hosts.size(); ++h) {
     for (const int r : m.hosts[h]) m.host_of[static_cast<std::size_t>(r)] = static_cast<int>(h);
   }
-  m.count_ranks(told, from);
+  m.count_ranks(from);
   m.level2_bytes = SIZE_MAX;
   for (const RankSettings& one : told) {
     m.level2_bytes =
         std::min<std::size_t>(m.level2_bytes, one.level2_bytes != 0 ? one.level2_bytes : kUsualLevel2Bytes);
   }
-  for (const RankSettings& one : told) m.memory_troubles.push_back(one.memory_trouble);
+  if (std::any_of(told.begin(), told.end(), [](const RankSettings& one) { return !one.memory_trouble.empty(); })) {
+    for (const RankSettings& one : told) m.memory_troubles.push_back(one.memory_trouble);
+  }
   m.reads_processes = MemoryReads::kAlways;
   for (const RankSettings& one : told) m.reads_processes = std::min(m.reads_processes, one.reads_processes);
   if (Status s = check_devices(told); !s.is_ok()) return s;
-  m.algorithm = first.algorithm;
+  const bool inherits = from != nullptr && from->inherits;
+  m.algorithm = inherits ? from->parent.algorithm : first.algorithm;
   if (from != nullptr) {
     m.tuning = from->parent.tuning;
   } else if (!first.tuning.empty()) {
@@ -338,14 +351,15 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
     if (!tuning.is_ok()) return tuning.status();
     m.tuning = std::make_shared<const selection::Tuning>(std::move(*tuning));
   }
-  if (Status s = m.describe_machines(told, from); !s.is_ok()) return s;
-  m.strict = first.strict;
+  if (Status s = m.describe_machines(from); !s.is_ok()) return s;
+  m.strict = inherits ? from->parent.strict : first.strict;
   m.resolve();
   return m;
 }
 
 Status Membership::check_shared_memory() const {
   const auto of = [&](int r) -> const std::string& { return memory_troubles[static_cast<std::size_t>(r)]; };
+  if (memory_troubles.empty()) return {};
   std::vector<int> troubled;
   const Transport* instead = nullptr;
   for (int r = 0; r < ranks(); ++r) {
@@ -387,20 +401,25 @@ std::string Membership::describe_transports() const {
 Status Membership::hear(std::vector<PeerInfo> book) {
   auto settings = settings_of(book);
   if (!settings.is_ok()) return settings.status();
-  peers = std::move(book);
+  peers = RankTable<PeerInfo>(std::move(book));
+  told = RankTable<RankSettings>(std::move(*settings));
+  return inform_transports();
+}
+
+Status Membership::inform_transports() {
   for (const auto& transport : transports) {
-    std::vector<std::string> told;
-    for (RankSettings& one : *settings) {
+    std::vector<std::string> of_transport;
+    for (const RankSettings& one : told) {
       if (auto found = one.by_transport.find(transport->name()); found != one.by_transport.end()) {
-        told.push_back(std::move(found->second));
+        of_transport.push_back(found->second);
       }
     }
-    if (told.empty()) continue;
-    if (told.size() != peers.size()) {
+    if (of_transport.empty()) continue;
+    if (of_transport.size() != peers.size()) {
       return Status::remote(
           fmt::format("protocol error: some ranks sent no description of their {}", transport->name()));
     }
-    if (Status s = transport->hear(told, *this); !s.is_ok()) return s;
+    if (Status s = transport->hear(of_transport, *this); !s.is_ok()) return s;
   }
   resolve();
   return {};

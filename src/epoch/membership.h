@@ -56,9 +56,11 @@ struct Membership;
 struct SplitFrom {
   const Membership& parent;
   const std::vector<int>& members;  // ranks of the parent, by rank
+  bool inherits = false;            // also what rank 0 decides: it has not told anything else
 };
 
 struct Membership : Ranks {
+  RankTable<RankSettings> told;  // by rank
   // The machines of the communicator that joined; by rank, the number in that communicator; and the load of this rank's
   // machine, as in announce_load().
   std::shared_ptr<const Machines> job;
@@ -88,18 +90,23 @@ struct Membership : Ranks {
   [[nodiscard]] std::string describe_transports() const;
   // Replaces the address table by one with the transports' descriptions.
   Status hear(std::vector<PeerInfo> book);
+  // Gives the transports their descriptions of all ranks.
+  Status inform_transports();
 
  private:
-  friend Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports,
-                                            const SplitFrom* from);
-  void count_ranks(const std::vector<RankSettings>& told, const SplitFrom* from);
+  friend Result<Membership> make_membership(int rank, RankTable<PeerInfo> peers, RankTable<RankSettings> told,
+                                            Transports transports, const SplitFrom* from);
+  void count_ranks(const SplitFrom* from);
   // Sets `graph` and its related fields.
-  Status describe_machines(const std::vector<RankSettings>& told, const SplitFrom* from);
+  Status describe_machines(const SplitFrom* from);
   // Determines the transports between and within hosts, from the present descriptions.
   void resolve();
 };
 
-// `transports`: by rank 0's setting. REQUIRES: peers[i].rank == i.
+// `transports`: by rank 0's setting. `told`: of the same ranks.
+Result<Membership> make_membership(int rank, RankTable<PeerInfo> peers, RankTable<RankSettings> told,
+                                   Transports transports, const SplitFrom* from);
+// Of ranks that have told their settings in their PeerInfo. REQUIRES: peers[i].rank == i.
 Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports,
                                    const SplitFrom* from = nullptr);
 

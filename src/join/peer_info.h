@@ -14,7 +14,7 @@ namespace tutti::internal {
 
 // The description of a rank, which every other rank has. The control tree carries it as opaque bytes.
 struct PeerInfo {
-  std::int32_t rank = 0;
+  std::int32_t rank = 0;  // in the communicator that joined
   std::int32_t pid = 0;
   std::array<std::uint8_t, 16> boot{};     // kernel's boot id: identifies the machine, independent of its hostname
   std::array<std::uint8_t, 16> process{};  // random per process: the same value means one address space

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/rank_table.h"
 #include "join/peer_info.h"
 #include "transport/connections/connector.h"
 
@@ -26,10 +27,10 @@ struct Ranks {
   int node = -1;                        // the only NUMA node on whose processors it could run when it joined; -1: there
                                         // were several
   std::vector<int> far_nodes;           // NUMA nodes of its machine on whose processors it may not run
-  std::vector<PeerInfo> peers;          // by rank
+  RankTable<PeerInfo> peers;            // by rank; their `rank` is that of the communicator that joined
   std::vector<std::vector<int>> hosts;  // ranks that can share memory, by host, in rank order
   std::vector<int> host_of;             // by rank: its index in hosts
-  std::vector<std::string> memory_troubles;      // by rank: why it cannot share memory; empty: it can
+  std::vector<std::string> memory_troubles;      // by rank: why it cannot share memory; empty: it, or each, can
   double ranks_per_cpu_here = 1;                 // on this rank's machine, with other ranks that are known there
   bool oversubscribed = false;                   // more ranks on this rank's machine than processors they may use
   std::size_t level2_bytes = kUsualLevel2Bytes;  // of a processor: the smallest of all ranks
@@ -43,7 +44,8 @@ struct Ranks {
   }
   // Whether both can share memory with other processes, by their own tests.
   [[nodiscard]] bool can_share_memory(int a, int b) const {
-    return memory_troubles[static_cast<std::size_t>(a)].empty() && memory_troubles[static_cast<std::size_t>(b)].empty();
+    return memory_troubles.empty() || (memory_troubles[static_cast<std::size_t>(a)].empty() &&
+                                       memory_troubles[static_cast<std::size_t>(b)].empty());
   }
   // The transport that connects ranks a and b, with connection kind `kind` if that is given. Null: none.
   [[nodiscard]] Transport* connecting(int a, int b, std::optional<ConnectionKind> kind = std::nullopt) const;

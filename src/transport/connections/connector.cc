@@ -43,12 +43,12 @@ class SocketConnector final : public Connector {
   }
   ~SocketConnector() override { listeners_->unsubscribe(communicator_); }
   Status listen_on_path(PeerInfo* info) override { return listeners_->listen_on_path(info); }
-  void open_paths(const std::vector<PeerInfo>& peers) override;
+  void open_paths(const RankTable<PeerInfo>& peers) override;
   void remove_path() override { listeners_->remove_path(); }
-  void set_peers(Book peers, std::vector<ConnectionSpec> specs) override {
+  void set_peers(RankTable<PeerInfo> peers, std::vector<ConnectionSpec> specs) override {
     peers_ = std::move(peers);
     specs_ = std::move(specs);
-    listeners_->subscribe(communicator_, peers_->size() * kMostKept);
+    listeners_->subscribe(communicator_, peers_.size() * kMostKept);
   }
   [[nodiscard]] std::unique_ptr<Connector> split(std::uint64_t communicator, const std::vector<int>& members,
                                                  const Settings& settings) const override;
@@ -99,7 +99,7 @@ class SocketConnector final : public Connector {
   // Of two ranks, the one with the higher number in the communicator that joined dials: the same one for all
   // communicators.
   [[nodiscard]] bool dials(int peer) const { return job_rank_of(peer) < job_rank_of(rank_); }
-  [[nodiscard]] const PeerInfo& info_of(int peer) const { return (*peers_)[static_cast<std::size_t>(peer)]; }
+  [[nodiscard]] const PeerInfo& info_of(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] const ConnectionSpec& spec_of(int peer) const { return specs_[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] std::string who(int peer) const;
   [[nodiscard]] int job_rank_of(int rank) const {
@@ -118,7 +118,7 @@ class SocketConnector final : public Connector {
   const std::vector<int> job_ranks_;  // empty: the same
   const Secret secret_;
   const std::shared_ptr<Listeners> listeners_;
-  Book peers_ = std::make_shared<const std::vector<PeerInfo>>();
+  RankTable<PeerInfo> peers_;
   std::vector<ConnectionSpec> specs_;
   std::map<int, Arrived> arrived_;  // by rank; also early ones, for a later connect()
   StallWatch* stalls_ = nullptr;
@@ -149,14 +149,14 @@ std::string SocketConnector::who(int peer) const {
 Status SocketConnector::check(const std::vector<int>& peers) const {
   std::set<int> seen;
   for (const int peer : peers) {
-    if (peer < 0 || peer >= static_cast<int>(peers_->size()) || peer == rank_ || !seen.insert(peer).second) {
+    if (peer < 0 || peer >= static_cast<int>(peers_.size()) || peer == rank_ || !seen.insert(peer).second) {
       return Status::internal(fmt::format("connect() to rank {}, which is this rank, no rank or named twice", peer));
     }
   }
   return {};
 }
 
-void SocketConnector::open_paths(const std::vector<PeerInfo>& peers) {
+void SocketConnector::open_paths(const RankTable<PeerInfo>& peers) {
   std::vector<std::string> paths;
   const PeerInfo& mine = peers[static_cast<std::size_t>(rank_)];
   for (const PeerInfo& peer : peers) {
@@ -365,7 +365,7 @@ Status SocketConnector::connect_shared(const std::vector<int>& peers, const Take
 
 Status SocketConnector::run(Attempt* attempt, const Take& take, const FailureState& failure, Deadline deadline) const {
   const net::ConnectWait wait(&failure, deadline, stalls_);
-  Departures departures(*peers_, failure);
+  Departures departures(peers_, failure);
   for (const int peer : attempt->peers) {
     if (!dials(peer)) continue;
     if (Status s = begin(peer, attempt); !s.is_ok()) return s;

@@ -18,6 +18,7 @@
 
 #include "base/config.h"
 #include "base/failure.h"
+#include "base/rank_table.h"
 #include "base/stall.h"
 #include "join/peer_info.h"
 #include "join/unique_id.h"
@@ -58,11 +59,10 @@ class Connector {
   // Unix socket by path, too (fills info->unix_path); opens the paths of those that it will dial, by their PeerInfo;
   // and removes its own when all have. What a rank could not open it reaches over TCP.
   virtual Status listen_on_path(PeerInfo* info) = 0;
-  virtual void open_paths(const std::vector<PeerInfo>& peers) = 0;
+  virtual void open_paths(const RankTable<PeerInfo>& peers) = 0;
   virtual void remove_path() = 0;
   // The address book, before the first connect(), and how this rank is to be connected with each, by rank.
-  using Book = std::shared_ptr<const std::vector<PeerInfo>>;
-  virtual void set_peers(Book peers, std::vector<ConnectionSpec> specs) = 0;
+  virtual void set_peers(RankTable<PeerInfo> peers, std::vector<ConnectionSpec> specs) = 0;
   // Called while connect() waits. Outlives the connector.
   virtual void watch_stalls(StallWatch* watch) = 0;
 

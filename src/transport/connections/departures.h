@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "base/rank_table.h"
 #include "base/status.h"
 #include "join/peer_info.h"
 #include "os/clock.h"
@@ -16,7 +17,7 @@ namespace tutti::internal {
 class Departures {
  public:
   // `book`: by rank. Both outlive this.
-  Departures(const std::vector<PeerInfo>& book, const FailureState& failure) : book_(book), failure_(failure) {}
+  Departures(const RankTable<PeerInfo>& book, const FailureState& failure) : book_(book), failure_(failure) {}
   // kRemoteError if one of these ranks left a while ago and has not connected since. (It may have connected before it
   // left, and the leave notice may overtake its connection.)
   Status look(const std::vector<int>& waited_for);
@@ -26,7 +27,7 @@ class Departures {
   }
 
  private:
-  const std::vector<PeerInfo>& book_;
+  const RankTable<PeerInfo>& book_;
   const FailureState& failure_;
   std::optional<Deadline> grace_;
 };

@@ -20,12 +20,13 @@ namespace verbs = transport::verbs;
 constexpr std::size_t kVerbsSliceBytes = 512 * 1024;
 
 // By rank: its position among the ranks of its machine.
-std::vector<verbs::LocalPosition> local_positions(const std::vector<PeerInfo>& peers) {
+std::vector<verbs::LocalPosition> local_positions(const RankTable<PeerInfo>& peers) {
   std::vector<verbs::LocalPosition> positions;
   std::map<decltype(PeerInfo::boot), int> ranks_of;
   for (const PeerInfo& p : peers) positions.push_back({p.same_machine(p) ? ranks_of[p.boot]++ : 0, 1});
-  for (const PeerInfo& p : peers) {
-    if (p.same_machine(p)) positions[static_cast<std::size_t>(p.rank)].local_ranks = ranks_of[p.boot];
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    const PeerInfo& p = peers[rank];
+    if (p.same_machine(p)) positions[rank].local_ranks = ranks_of[p.boot];
   }
   return positions;
 }

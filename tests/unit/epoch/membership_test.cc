@@ -441,3 +441,23 @@ TEST_CASE("a rank describes itself so that it can be read back") {
   CHECK(m.algorithm == "chain");
   CHECK(m.ranks_per_cpu <= 1);
 }
+
+TEST_CASE("membership: communicators that are split from each other share the address table and what ranks told") {
+  const Membership parent = member(2, book(std::vector<Place>(4, Place{1, 1, 7, "f"}), "ring"));
+  const auto split = [&](int rank, const std::vector<int>& members) {
+    const SplitFrom from{parent, members, true};
+    auto made = make_membership(rank, parent.peers.part(members), parent.told.part(members),
+                                parse_transports("shm,tcp").value(), &from);
+    REQUIRE(made.is_ok());
+    return std::move(*made);
+  };
+  const Membership some = split(1, {3, 2});
+  REQUIRE(some.ranks() == 2);
+  CHECK(&some.peers[0] == &parent.peers[3]);
+  CHECK(&some.told[1] == &parent.told[2]);
+  CHECK(some.hosts == std::vector<std::vector<int>>{{0, 1}});
+  CHECK(some.algorithm == "ring");  // rank 0's of the parent
+  const Membership all = split(2, {0, 1, 2, 3});
+  CHECK(&all.peers[3] == &parent.peers[3]);
+  CHECK(all.graph == parent.graph);
+}

@@ -66,9 +66,7 @@ std::vector<std::unique_ptr<Rank>> make_ranks(int count, const Options& options)
   // The files need not be there when ranks dial.
   for (auto& rank : ranks) rank->connector->open_paths(book);
   for (auto& rank : ranks) rank->connector->remove_path();
-  for (auto& rank : ranks)
-    rank->connector->set_peers(std::make_shared<const std::vector<PeerInfo>>(book),
-                               std::vector<ConnectionSpec>(book.size(), options.spec));
+  for (auto& rank : ranks) rank->connector->set_peers(book, std::vector<ConnectionSpec>(book.size(), options.spec));
   return ranks;
 }
 
@@ -155,7 +153,7 @@ std::unique_ptr<Connector> reversed(const std::vector<std::unique_ptr<Rank>>& ra
     book.back().rank = static_cast<int>(members.size()) - 1;
   }
   auto made = ranks[static_cast<std::size_t>(me)]->connector->split(id, members, settings);
-  made->set_peers(std::make_shared<const std::vector<PeerInfo>>(book), std::vector<ConnectionSpec>(book.size(), spec));
+  made->set_peers(book, std::vector<ConnectionSpec>(book.size(), spec));
   return made;
 }
 
@@ -252,8 +250,7 @@ TEST_CASE("an unreachable unix socket gives way to TCP") {
   auto ranks = make_ranks(2, {.streams = 2});
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
   book[0].unix_address = "tutti-nobody-listens-here";
-  ranks[1]->connector->set_peers(std::make_shared<const std::vector<PeerInfo>>(book),
-                                 std::vector<ConnectionSpec>(book.size(), Options().spec));
+  ranks[1]->connector->set_peers(book, std::vector<ConnectionSpec>(book.size(), Options().spec));
   std::vector<std::size_t> sockets(2);
   on_threads(2, [&](int me) {
     const auto m = static_cast<std::size_t>(me);
@@ -268,8 +265,7 @@ TEST_CASE("no allowed transport is an error that names the peer") {
   auto ranks = make_ranks(2, {.allow_tcp = false});
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
   book[0].boot.fill(1);
-  ranks[1]->connector->set_peers(std::make_shared<const std::vector<PeerInfo>>(book),
-                                 std::vector<ConnectionSpec>(book.size(), Options().spec));
+  ranks[1]->connector->set_peers(book, std::vector<ConnectionSpec>(book.size(), Options().spec));
   auto channels = ranks[1]->connector->connect({0}, ranks[1]->failure, Deadline::after_ms(kLongMs));
   CHECK(channels.status().code() == Code::kRemoteError);
   CHECK(channels.status().message().find("rank 0") != std::string::npos);
