@@ -115,6 +115,8 @@ base_system() {
   mmdebstrap --quiet --variant=minbase --include=python3,python3-venv bookworm "$root"
   mv "$folder/wheelhouse" "$root/wheels"
   cp train.py module.py "$root/"
+  # torchrun meets at a name of this machine.
+  printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(hostname)" >"$root/etc/hosts"
   # With /proc, by which the loader finds a program's folder; the mount ends with the namespace.
   unshare --mount sh -ec 'mount -t proc proc "$1/proc"; exec chroot "$1" /bin/sh -ec "$2"' sh "$root" '
     ! command -v cc && ! ls /usr/lib/*/libhwloc* /usr/lib/*/libtutti* 2>/dev/null
