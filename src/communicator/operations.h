@@ -85,14 +85,14 @@ inline Operations::Repeated Operations::repeat(Collective collective, std::uint6
     prepared = bound_.find({types, count, collective, root}, type, op);
     if (prepared == nullptr) return Repeated::kNo;
   }
+  if (prepared->plan == nullptr) [[unlikely]] {
+    history_.begin_empty(prepared->word, prepared->root);
+    return Repeated::kDone;
+  }
   if (send != prepared->send || recv != prepared->recv) {
     if (!prepared->suits(send, recv)) [[unlikely]]
       return Repeated::kNo;
     prepared->set_buffers(send, recv);
-  }
-  if (prepared->plan == nullptr) [[unlikely]] {
-    history_.begin_empty(prepared->word, prepared->root);
-    return Repeated::kDone;
   }
   const transport::Fingerprint fingerprint =
       history_.begin(prepared->word, prepared->root, prepared->count, *prepared->plan, prepared->planned_word);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "calls/call.h"
+#include "executor/cpu_executor.h"
 
 namespace tutti::internal {
 namespace {
@@ -164,17 +165,25 @@ void Transfers::fill(Group* group, std::span<const Transfer> transfers) {
   operation.bytes = all;
   operation.reading = reading_of(largest);
   group->table.largest = largest;
+  executor::CpuExecutor::locate(operation, &group->located);
+  operation.located = &group->located;
 }
 
 // All that one transfer has of its own; the rest of the operation is as it was made.
 const executor::Operation* Transfers::bind_alone(Direction* direction, const executor::Plan& plan, const Transfer& t) {
   executor::Operation& operation = direction->operation;
   const std::size_t bytes = bytes_of(t);
+  const bool located = operation.located != nullptr && operation.plan == &plan && operation.bytes == bytes;
   operation.fingerprint = next_fingerprint(&direction->numbers, t);
   operation.plan = &plan;
   operation.buffers[side_of(t)] = bind_buffer(t.buffer, bytes, 0);
   operation.block_elements = operation.bytes = bytes;
   operation.reading = reading_of(bytes);
+  if (!located) {
+    operation.located = nullptr;
+    executor::CpuExecutor::locate(operation, &direction->located);
+    operation.located = &direction->located;
+  }
   return &operation;
 }
 

@@ -66,7 +66,8 @@ class Transfers {
     std::unique_ptr<executor::Plan> plan;
     std::array<Side, 2> sides;  // of sends, which read; of receives
     executor::ChunkTable table;
-    executor::Operation operation;  // of `table`
+    executor::Operation operation;   // of `table`
+    executor::LocatedSteps located;  // its
     [[nodiscard]] bool is_of(std::span<const Transfer> transfers) const;
   };
   // What is sent, or what is received. One transfer alone needs no table: it is a vector of one block, which one step
@@ -75,6 +76,7 @@ class Transfers {
     std::vector<std::uint32_t> numbers;                  // by peer: how many have been called
     std::vector<std::unique_ptr<executor::Plan>> plans;  // by peer: of one alone; null if there has been none
     executor::Operation operation;                       // the last one alone
+    executor::LocatedSteps located;                      // its
   };
 
   // In directions_, last_ and Group::sides, and the schedule's buffer.

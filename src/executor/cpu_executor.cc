@@ -19,19 +19,20 @@ void locate_all(const Operation& op, const AnyLayout& layout, LocatedSteps* loca
     const auto [at, bytes] = locate(layout, s.step);
     if (bytes == 0) continue;
     const bool combines = s.step.kind == StepKind::kRecvReduce;
-    located->steps.push_back(
-        {.send = s.send,
-         .recv = s.recv,
-         .source = s.send != nullptr || combines ? &source_of(op, s.step.source, s.step.source_chunk) : nullptr,
-         .target = s.recv != nullptr ? &source_of(op, s.step.target, s.step.target_chunk) : nullptr,
-         .at = at,
-         .bytes = bytes,
-         .elements = op.kernels != nullptr ? op.elements(bytes) : 0,
-         .combines = combines,
-         .divides = combines && s.step.final && op.divisor > 1,
-         .step = &s});
+    LocatedStep& step = located->steps.emplace_back();
+    step.send = s.send;
+    step.recv = s.recv;
+    if (s.send != nullptr || combines) step.source = &source_of(op, s.step.source, s.step.source_chunk);
+    if (s.recv != nullptr) step.target = &source_of(op, s.step.target, s.step.target_chunk);
+    step.at = at;
+    step.bytes = bytes;
+    step.step = &s;
+    if (!located->all_short) continue;  // the rest is for the fast path
+    step.elements = op.kernels != nullptr ? op.elements(bytes) : 0;
+    step.combines = combines;
+    step.divides = combines && s.step.final && op.divisor > 1;
     const bool has_lines = s.link == nullptr || (s.send != nullptr ? s.send->has_lines() : s.recv->has_lines());
-    if (bytes > transport::kShortMessageBytes || !has_lines) located->all_short = false;
+    located->all_short = bytes <= transport::kShortMessageBytes && has_lines;
   }
 }
 
@@ -41,6 +42,18 @@ void locate_all(const Operation& op, LocatedSteps* located) {
   } else {
     locate_all(op, schedule::Layout(op.plan->schedule.shape, op.block_elements, op.element_bytes), located);
   }
+}
+
+// False if a step has no bytes any more, or has got some.
+bool relocate(const Operation& op, LocatedSteps* located) {
+  const schedule::TableLayout layout(op.table->places);
+  for (LocatedStep& s : located->steps) {
+    const auto [at, bytes] = locate(layout, s.step->step);
+    if (bytes == 0) return false;
+    s.at = at;
+    s.bytes = bytes;
+  }
+  return located->steps.size() == op.plan->in_order.size();
 }
 
 }  // namespace
@@ -178,9 +191,13 @@ Status CpuExecutor::run_in_order(const Operation& op, const LocatedSteps* locate
 }
 
 void CpuExecutor::locate(const Operation& op, LocatedSteps* located) {
-  located->steps.clear();
-  located->all_short = false;
-  if (op.bytes <= op.plan->small_bytes) locate_all(op, located);
+  if (op.bytes > op.plan->small_bytes) {
+    located->steps.clear();
+    located->all_short = false;
+    return;
+  }
+  if (op.located == located && op.table != nullptr && relocate(op, located)) return;
+  locate_all(op, located);
 }
 
 std::size_t CpuExecutor::run_short_in_default_mode(const Operation& op, const transport::Fingerprint& fingerprint,

@@ -35,7 +35,8 @@ class CpuExecutor final : private Waiting {
   Status run(const Operation& operation, std::uint32_t number, std::size_t done = 0);
 
   // The steps of an operation that runs in schedule order whatever its buffers; else none. The operation stays where it
-  // is for as long as they are used; its buffers may change.
+  // is for as long as they are used; its buffers may change. If it has a table and has them already, only their offsets
+  // and sizes are new.
   static void locate(const Operation& operation, LocatedSteps* located);
   // The fast path. Runs the steps as far as there is room for their messages, and as those of peers arrive within the
   // looks that a running peer needs: without a call except of kernels. `fingerprint` replaces the operation's. Returns
