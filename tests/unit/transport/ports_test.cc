@@ -284,7 +284,7 @@ TEST_CASE("ports: those that TUTTI_VERBS names are taken in its order, or refuse
   REQUIRE(named[2].position == 0);
   REQUIRE(named[2].why == "TUTTI_VERBS names it");
   REQUIRE(names_of(choose("a:1+a+b:1")) == "a:1 b:1");
-  for (const auto& [text, said] : std::map<std::string, std::string>{{"x", "there are: a:1, a:2, b:1, c:1"},
+  for (const auto& [text, said] : std::map<std::string, std::string>{{"x", "Available: a:1, a:2, b:1, c:1"},
                                                                      {"b:2", "no such port"},
                                                                      {"c", "c:1: the port is down"},
                                                                      {"b+a:2", "a:2: the port is down"}}) {
