@@ -155,7 +155,7 @@ void check_refusals(const std::vector<Way>& ways) {
                                             {Fault::kNull, tuttiInvalidArgument, "newcomm is NULL"},
                                             {Fault::kConfig, tuttiInvalidArgument, "config.algorithm"},
                                             {Fault::kTransport, tuttiInvalidArgument, "config.transports"},
-                                            {Fault::kInterface, tuttiInvalidArgument, "config.interface differs"},
+                                            {Fault::kInterface, tuttiInvalidArgument, "config.interface must equal"},
                                             {Fault::kGroup, tuttiInvalidUsage, "group"}}) {
     INFO(text);
     require_on(ways, 3, [&, fault = fault, result = result, text = text](tuttiComm_t comm, int rank, int n) {
