@@ -41,4 +41,4 @@ with_two_ways() {
 run_case 'too little memory may be locked' 60 refused 'RLIMIT_MEMLOCK|ulimit -l' with_little_memory
 run_case 'too little memory may be locked, TCP is allowed' 60 falls_back verbs,tcp with_little_memory
 run_case 'a device that does not exist' 60 refused absent0 with_absent_device
-run_case 'one rank by the connection manager, one not' 60 refused 'connect= of TUTTI_VERBS' with_two_ways
+run_case 'one rank by the connection manager, one not' 60 refused 'Set the same connect= in TUTTI_VERBS on all ranks' with_two_ways
