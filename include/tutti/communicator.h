@@ -48,9 +48,9 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks
  * config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
 /* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process. comms[i] is rank i; use each from
- * a thread of its own. devlist[i] is the CUDA device of rank i, or all entries are -1 (host memory). If devlist is
- * NULL, config.device says where buffers are (default: in host memory). Several ranks may share a device. The call
- * makes all communicators or none; comms is written only on success. */
+ * a thread of its own. devlist[i] is the CUDA device of rank i. If all entries are -1, buffers are in host memory. If
+ * devlist is NULL, config.device says where buffers are (default: in host memory). Several ranks may share a device.
+ * The call makes all communicators or none; comms is written only on success. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const int *devlist);
 /* tuttiCommInitAll with settings, which apply to all ranks; config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, const int *devlist,

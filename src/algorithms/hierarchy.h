@@ -16,7 +16,8 @@ namespace tutti::internal::algorithms {
 class Hierarchy {
  public:
   Hierarchy() = default;
-  // Omits trivial divisions (all ranks in one group, or each in a group of its own) and those equal to the one before.
+  // Leaves out divisions that say nothing: with all ranks in one group, with one rank in each group, or equal to the
+  // division before.
   explicit Hierarchy(std::vector<Hosts> divisions);
 
   [[nodiscard]] bool empty() const { return data_ == nullptr; }
@@ -25,7 +26,8 @@ class Hierarchy {
   [[nodiscard]] const std::vector<Hosts>& divisions() const;
   // Only the coarsest divisions, at most `count`.
   [[nodiscard]] Hierarchy outermost(std::size_t count) const;
-  // kInvalidArgument unless there are no divisions, or each has `ranks` ranks and divides the groups of the one before.
+  // kInvalidArgument if a division has another number of ranks than `ranks`, or does not divide the groups of the
+  // division before.
   [[nodiscard]] Status check(int ranks) const;
   // Whether the groups of each division are.
   [[nodiscard]] bool are_equal() const { return data_ == nullptr || data_->equal; }

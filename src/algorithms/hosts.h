@@ -26,7 +26,7 @@ class Hosts {
   [[nodiscard]] Lists::const_iterator begin() const { return lists().begin(); }
   [[nodiscard]] Lists::const_iterator end() const { return lists().end(); }
 
-  // kInvalidArgument unless there are no hosts, or each of `ranks` ranks is on exactly one host, and no host is empty.
+  // kInvalidArgument if a host is empty, or if one of `ranks` ranks is on no host or on two. No hosts at all are valid.
   [[nodiscard]] Status check(int ranks) const;
   [[nodiscard]] bool are_equal() const { return data_ == nullptr || data_->equal; }
   [[nodiscard]] std::size_t ranks() const { return data_ == nullptr ? 0 : data_->ranks; }

@@ -1,9 +1,9 @@
 // A rank's search for another parent in the control tree, when its own has died or left for good.
 //
 // The candidates are the next ancestor, else one that comes before this rank, the lowest first. A parent always has a
-// lower number than its child: whoever follows parents meets no rank twice, so there are no cycles, whoever has died
-// and whatever ranks know of that. The next candidate is asked when the last has failed or has been silent for a while,
-// and the first that answers is the parent; those on a host where one was silent are asked last.
+// lower number than its child, so the tree has no cycles, whichever ranks have died and whatever ranks know of that.
+// The rank asks the next candidate when the last has failed or has been silent for a while. The first that answers is
+// the parent. Candidates on a host where one was silent are asked last.
 //
 // Threads: the tree's alone.
 #pragma once
