@@ -48,7 +48,7 @@ inline constexpr std::size_t kMostJsonBytes = std::size_t{256} << 20;
 
 // The whole file. kInvalidArgument: it cannot be read, or is longer than that.
 Result<std::string> read_text_file(const std::string& path, std::size_t most_bytes);
-// kInvalidArgument: the file cannot be read, is longer than kMostJsonBytes, is no JSON, is nested more than 64 deep,
+// kInvalidArgument: the file cannot be read, is longer than kMostJsonBytes, is not JSON, is nested more than 64 deep,
 // has a name twice in an object, or its members "format" and "version" are not these.
 Result<JsonFile> read_json_file(const std::string& path, std::string_view format, int version);
 // The same for a text; errors use `name` as the name of the file.

@@ -1,4 +1,4 @@
-// What a group has for one communicator.
+// The collectives and transfers of one group on one communicator.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace tutti::internal {
 struct Batch {
   std::vector<Call> calls;
   std::vector<Transfer> transfers;
-  // What calls refer to.
+  // Objects that the calls refer to.
   std::vector<std::shared_ptr<const VaryingCopy>> counts;
   std::vector<std::shared_ptr<const CustomOperator>> operators;
 

@@ -1,4 +1,4 @@
-// One collective call, and the executor's operation that it becomes.
+// One collective call, and how it becomes an operation of the executor.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@
 
 namespace tutti::internal {
 
-// Arguments checked by the caller (api/). Buffers as in the C API.
+// The caller (api/) has checked the arguments. Buffers are as in the C API.
 struct Call {
   Collective collective = Collective::kBarrier;
   const void* send = nullptr;
@@ -25,33 +25,33 @@ struct Call {
   DataType type = DataType::kUint8;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
-  const VaryingCounts* varying = nullptr;  // of blocks with counts of their own; `count` is then that of the own block
-  const CustomOperator* custom = nullptr;  // what `op` is, if it is not built in
-  Opaque opaque{};                         // what `type` is, if it is not built in
-  std::size_t whole_count = 0;             // of the call that this is a part of, if it is: what ranks compare
-  bool barrier_only = false;               // a barrier, in which ranks compare the call: its data goes another way
+  const VaryingCounts* varying = nullptr;  // for different counts of blocks; `count` is then this rank's
+  const CustomOperator* custom = nullptr;  // the operator, if it is user-defined
+  Opaque opaque{};                         // the datatype, if it is user-defined
+  std::size_t whole_count = 0;             // of the call that this is a part of, if it is one; ranks compare it
+  bool barrier_only = false;               // a barrier that only compares the call; the data takes another path
 };
 
 inline std::size_t element_bytes_of(const Call& call) {
   return size_of(call.type, call.opaque);
 }
 
-// In which operands must be combined.
+// The order in which operands must be combined.
 inline schedule::Order order_of(const Call& call) {
   return call.op == ReduceOp::kUserOrdered ? schedule::Order::kRanks : schedule::Order::kAny;
 }
 
-// Where a call runs.
+// The resources with which a call runs.
 struct Setting {
   std::size_t rank = 0;
   std::size_t ranks = 1;
-  const void* scratch = nullptr;  // scratch_bytes() of them, where the plan uses scratch
+  const void* scratch = nullptr;  // scratch_bytes() bytes, if the plan uses scratch
 };
 
-// Smaller buffers are never sent by zero copy, so their region is not looked up.
+// Zero copy never sends smaller buffers, so their region is not looked up.
 inline constexpr std::size_t kLookUpBytes = 4096;
 
-// A caller's buffer as the executor addresses it. `shift_bytes`: how far into the vector it begins (see
+// A caller's buffer as the executor addresses it. `shift_bytes`: offset of the buffer in the vector (see
 // executor/operation.h).
 inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::size_t shift_bytes) {
   transport::Source source;
@@ -66,7 +66,7 @@ inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::s
   return source;
 }
 
-// Scratch is cut as the vector's blocks are.
+// Scratch is divided like the blocks of the vector.
 inline std::size_t scratch_bytes(const Call& call, const executor::Plan& plan) {
   const std::size_t parts = plan.schedule.shape.chunks_per_block();
   return (plan.schedule.scratch_chunks + parts - 1) / parts * call.count * element_bytes_of(call);
@@ -76,13 +76,13 @@ inline std::size_t scratch_bytes(const VaryingBlocks& blocks, const executor::Pl
   return plan.schedule.scratch_chunks > 0 ? blocks.extent(schedule::Buffer::kInput) : 0;
 }
 
-// Whether there is nothing to move, on any rank.
+// Whether no rank has anything to move.
 inline bool is_empty(const Call& call) {
   return call.count == 0 && call.varying == nullptr && has_data(call.collective);
 }
 
-// Whether the call is in place and its schedules are not made for that: then its input is copied first. So is what has
-// to be multiplied before it is added.
+// Whether the input must be copied first: the call is in place and its schedules do not support that, or the input is
+// multiplied before it is added.
 inline bool needs_copy(const Call& call) {
   return (call.send == call.recv && !input_is_output(call.collective)) || call.op == ReduceOp::kPreMulSum;
 }
@@ -106,7 +106,7 @@ inline const reduction::UserOperator* user_of(const Call& call) {
 inline int datatype_of(const Call& call) {
   return call.type == DataType::kOpaque ? call.opaque.handle : public_value(call.type);
 }
-// What the executor must not cut: what is only moved is bytes.
+// The size of the unit that the executor must not cut. Opaque elements that are only moved may be cut anywhere.
 inline std::size_t uncut_bytes_of(const Call& call) {
   return call.type == DataType::kOpaque && !combines(call.collective) ? 1 : element_bytes_of(call);
 }
@@ -114,7 +114,7 @@ inline std::size_t divisor_of(const Call& call, const Setting& setting) {
   return combines(call.collective) && call.op == ReduceOp::kAvg ? setting.ranks : 0;
 }
 
-// All of it anew: what an earlier call was has no say in how this one runs. `bytes`: of the whole vector.
+// Sets every field, so that an earlier call has no influence on this one. `bytes`: of the whole vector.
 inline executor::Operation bind_call(const Call& call, const executor::Plan& plan,
                                      const transport::Fingerprint& fingerprint, std::size_t bytes,
                                      const Setting& setting) {
@@ -142,7 +142,7 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
           .odd_elements = !std::has_single_bit(element_bytes)};
 }
 
-// The same of a call whose blocks have counts of their own, and lie as `blocks` say, which outlive the operation.
+// The same for a call whose blocks have different counts. `blocks` has their positions and must outlive the operation.
 inline executor::Operation bind_call(const Call& call, const executor::Plan& plan,
                                      const transport::Fingerprint& fingerprint, VaryingBlocks& blocks,
                                      const Setting& setting) {

@@ -6,7 +6,7 @@
 namespace tutti::internal {
 namespace {
 
-// That needs no memory: as much as fits the string itself, which is all of every name but reduce_scatter_v's.
+// Allocates no memory: the name fits the internal buffer of std::string, except reduce_scatter_v, which is cut.
 std::string short_name(Collective collective) {
   return std::string(std::string_view(name_of(collective)).substr(0, 14));
 }
@@ -25,7 +25,7 @@ std::string describe(std::span<const Transfer> transfers) noexcept {
   try {
     return describe(transfers.front()) + (transfers.size() > 1 ? " and others of its group" : "");
   } catch (const std::bad_alloc&) {
-    return transfers.front().sends ? "send" : "recv";  // fits the string itself
+    return transfers.front().sends ? "send" : "recv";  // fits the internal buffer of std::string
   }
 }
 

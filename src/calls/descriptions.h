@@ -1,4 +1,4 @@
-// What messages say of the operation that they are about. Short where there is no memory for more.
+// How messages describe an operation. The text is short if memory for a longer one is missing.
 #pragma once
 
 #include <span>
@@ -11,12 +11,12 @@
 
 namespace tutti::internal {
 
-// `others`: of a group, of which it is the first.
+// `others`: the call is the first of a group that runs together.
 std::string describe(const Call& call, const transport::Fingerprint& fingerprint, bool others = false) noexcept;
 std::string describe(std::span<const Transfer> transfers) noexcept;
-// The first line, and of the others as many as fit so many bytes with it and a zero at the end.
+// The first line, and as many of the others as fit into `room` bytes with it and a terminating zero.
 std::string lines_within(const std::vector<std::string>& lines, std::size_t room);
-// "all_reduce", "recv"; "group" of several.
+// "all_reduce", "recv"; "group" for several calls.
 const char* name_of(const Batch& batch);
 
 }  // namespace tutti::internal

@@ -6,7 +6,7 @@
 namespace tutti::internal {
 namespace {
 
-constexpr std::int64_t kLast = 0x7ffffffe;  // the public enumerations' largest names are no values
+constexpr std::int64_t kLast = 0x7ffffffe;  // the largest value of the public enumerations is not a valid value
 std::atomic<std::int64_t> next_handle{kFirstMade};
 
 }  // namespace

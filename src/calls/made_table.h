@@ -1,4 +1,4 @@
-// What the program makes for one communicator and names by a number: operators, datatypes.
+// Objects that the program creates for one communicator and names by a number: operators, datatypes.
 #pragma once
 
 #include <fmt/core.h>
@@ -12,19 +12,19 @@
 
 namespace tutti::internal {
 
-// Above all that is built in. No two things that a process makes ever have the same one.
+// Above all built-in values. Two objects of one process never have the same number.
 inline constexpr int kFirstMade = 1000;
 constexpr bool is_made(int handle) {
   return handle >= kFirstMade;
 }
-// kInvalidUsage when the process has used them up. Any thread.
+// kInvalidUsage if the process has used all numbers. Any thread.
 Result<int> next_made();
 
-// Of things that do not change once made. Any thread.
+// For immutable objects. Any thread.
 template <class T>
 class MadeTable {
  public:
-  // `noun`: what they are, for errors.
+  // `noun`: what the objects are called in errors.
   explicit MadeTable(const char* noun) : noun_(noun) {}
 
   Result<int> add(std::shared_ptr<const T> made) {
@@ -34,14 +34,14 @@ class MadeTable {
     made_.emplace(*handle, std::move(made));
     return handle;
   }
-  // kInvalidArgument for what is not here.
+  // kInvalidArgument for a handle that is not in this table.
   Result<std::shared_ptr<const T>> find(int handle) const {
     const MutexLock lock(mutex_);
     const auto at = made_.find(handle);
     if (at == made_.end()) return none(handle);
     return at->second;
   }
-  // Operations under way keep it.
+  // Operations in flight keep the object.
   Status remove(int handle) {
     if (!is_made(handle)) return Status::invalid_argument(fmt::format("a built-in {} cannot be destroyed", noun_));
     const MutexLock lock(mutex_);

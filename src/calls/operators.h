@@ -1,4 +1,4 @@
-// Operators that the program makes, each for one communicator.
+// User-defined operators, each for one communicator.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@
 
 namespace tutti::internal {
 
-// Does not change once made.
+// Immutable.
 struct CustomOperator {
   ReduceOp kind = ReduceOp::kUser;
   std::unique_ptr<const reduction::UserOperator> user;  // null: kPreMulSum
 
-  // Of kPreMulSum, which is for one datatype.
+  // of kPreMulSum, which is for one datatype
   DataType type = DataType::kUint8;
   std::array<std::byte, 16> value{};
-  const void* scalar = nullptr;  // the program's, read when an operation runs; null: `value` it is
+  const void* scalar = nullptr;  // the program's scalar, read when an operation runs; null: `value` is the scalar
   [[nodiscard]] const void* factor() const { return scalar != nullptr ? scalar : value.data(); }
 };
 

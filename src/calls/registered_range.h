@@ -1,5 +1,5 @@
-// Ranges of memory that the program registers by name, as NCCL's programs do. Operations do not look at them: what they
-// use is registered when they use it (memory/registration.h).
+// Memory ranges that the program registers explicitly, as NCCL programs do. Operations do not read this table: they
+// register memory when they use it (memory/registration.h).
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,7 @@ VaryingCounts known_counts(const Call& call, int rank) {
 VaryingCopy::VaryingCopy(const Call& call, int ranks, int rank) {
   const VaryingCounts counts = known_counts(call, rank);
   const auto n = static_cast<std::size_t>(ranks);
-  storage_.reserve(4 * n);  // what has been copied stays where it is
+  storage_.reserve(4 * n);  // earlier copies must not move
   const auto copy = [&](const std::size_t* array) -> const std::size_t* {
     if (array == nullptr) return nullptr;
     storage_.insert(storage_.end(), array, array + n);
@@ -77,7 +77,7 @@ void VaryingBlocks::fill(Buffer buffer, const BlockCounts& blocks, std::size_t e
   table_.places[b] = places.data();
 }
 
-// The other ranks' places are never looked at.
+// The entries of the other ranks are never read.
 void VaryingBlocks::fill_own(Buffer buffer, std::size_t bytes) {
   const auto b = static_cast<std::size_t>(buffer);
   places_[b].resize(ranks_);
@@ -102,7 +102,7 @@ void VaryingBlocks::lay_out(const Call& call, int ranks, int rank) {
   const VaryingCounts counts = known_counts(call, rank);
   if (counts.send.counts != nullptr) fill(Buffer::kInput, counts.send, element_bytes);
   if (counts.recv.counts != nullptr) fill(Buffer::kOutput, counts.recv, element_bytes);
-  // Whoever knows one buffer's blocks knows the other's: both are parts of one vector, in the same coordinates.
+  // If one buffer's blocks are known, the other's are too: both are parts of one vector, with the same coordinates.
   if (counts.send.counts == nullptr && counts.recv.counts == nullptr) {
     fill_own(Buffer::kInput, call.count * element_bytes);
     use(Buffer::kOutput, Buffer::kInput);

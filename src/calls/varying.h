@@ -1,4 +1,4 @@
-// Calls whose blocks have counts of their own: their arguments, and where their blocks lie.
+// Calls whose blocks have different counts: their arguments and the positions of their blocks.
 #pragma once
 
 #include <array>
@@ -15,21 +15,21 @@ struct Call;
 
 // The blocks of one buffer, by rank.
 struct BlockCounts {
-  const std::size_t* counts = nullptr;         // in elements; null: the buffer holds this rank's own block alone
-  const std::size_t* displacements = nullptr;  // in elements; null: one block behind the other
+  const std::size_t* counts = nullptr;         // in elements; null: the buffer contains only this rank's block
+  const std::size_t* displacements = nullptr;  // in elements; null: blocks are contiguous
 };
 
-// As the C API has them, but that the counts of a reduce-scatter are those of the blocks of its input. The arrays are
-// those of the caller, who keeps them until the call has returned.
+// As in the C API, but the counts of a reduce-scatter are those of its input blocks. The arrays belong to the caller,
+// who keeps them until the call returns.
 struct VaryingCounts {
   BlockCounts send;
   BlockCounts recv;
 };
 
-// Those of buffers in which this rank has blocks, and no others: what a root alone needs is ignored elsewhere.
+// The counts of the buffers in which this rank has blocks: other ranks ignore arguments that only the root needs.
 VaryingCounts known_counts(const Call& call, int rank);
 
-// A copy of them, for a call that is queued.
+// A copy of the counts, for a queued call.
 class VaryingCopy {
  public:
   VaryingCopy(const Call& call, int ranks, int rank);
@@ -42,17 +42,17 @@ class VaryingCopy {
   VaryingCounts counts_;
 };
 
-// By rank, what this one sends to it and receives from it, in bytes. REQUIRES: the counts are not common.
+// The bytes that this rank sends to and receives from each rank. REQUIRES: the counts are not common.
 struct PairBytes {
   std::vector<std::uint64_t> sends;
   std::vector<std::uint64_t> receives;
 };
 PairBytes pair_bytes(const Call& call, int ranks, int rank);
 
-// What the fingerprint of such a call says of its counts: a hash of all of them where all ranks know them, else 0.
+// The counts' part of the call's fingerprint: a hash of all counts if all ranks know them, else 0.
 std::uint64_t hash_of_counts(const Call& call, int ranks);
 
-// Where the blocks of one call at a time lie. Keeps its memory from call to call.
+// The positions of the blocks of one call at a time. Keeps its memory from call to call.
 //
 // Threads: the one that runs the communicator's operations.
 class VaryingBlocks {
@@ -60,15 +60,15 @@ class VaryingBlocks {
   // REQUIRES: the call has been checked.
   void lay_out(const Call& call, int ranks, int rank);
 
-  // Bytes of all blocks, as far as this rank knows.
+  // Bytes of all blocks that this rank knows.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  // From the first byte of the buffer to the end of the block that ends last.
+  // From the first byte of the buffer to the end of its last block.
   [[nodiscard]] std::size_t extent(schedule::Buffer buffer) const { return extent_[static_cast<std::size_t>(buffer)]; }
-  // Where this rank's own block lies in such a buffer.
+  // The position of this rank's block in such a buffer.
   [[nodiscard]] const schedule::ByteRange& own(schedule::Buffer buffer) const {
     return table_.places[static_cast<std::size_t>(buffer)][rank_];
   }
-  // Gives each pair of ranks the count that the two have to agree on. `fingerprint`: that of the operation.
+  // Stores for each pair of ranks the count on which the two must agree. `fingerprint`: the operation's.
   void tell_counts(const transport::Fingerprint& fingerprint, const Call& call);
   [[nodiscard]] const executor::ChunkTable& table() const { return table_; }
 

@@ -6,10 +6,10 @@
 
 namespace tutti::internal {
 
-// Binds the calling thread, for good, to what topology::share_of() says, and so the threads that it starts from then
-// on. It never gives a thread processors that it may not use already. `ranks`: of the job, 0 if that is not known yet;
-// one that is alone has all of the machine unless a launcher says otherwise. kInvalidUsage where Bind is not kNone and
-// nobody says which of the ranks on this machine this process is.
+// Binds the calling thread, and the threads that it later starts, permanently to the processors of
+// topology::share_of(). Never gives a thread processors that it may not already use. `ranks`: of the job, 0 if not
+// known yet; a single rank gets the whole machine unless a launcher assigns less. kInvalidUsage if Bind is not kNone
+// and the index of this process among the ranks on this machine is not known.
 Status bind_calling_thread(Bind bind, int ranks);
 
 }  // namespace tutti::internal

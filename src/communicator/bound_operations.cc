@@ -13,7 +13,7 @@ Demand demand_of(const Call& call) {
   return order_of(call) == schedule::Order::kRanks ? Demand::kRankOrder : Demand::kNone;
 }
 
-// What is run of a call that is a barrier only.
+// The operation of a call that is only a barrier.
 const Call& barrier_call() {
   static const Call barrier{.collective = Collective::kBarrier, .count = 1};
   return barrier;
@@ -39,7 +39,7 @@ Result<const executor::Operation*> BoundOperations::bind(const Call& call, const
   Call bound = call.barrier_only ? barrier_call() : call;
   const std::size_t bytes = vector_bytes(bound);
   if (!has_data(bound.collective)) {
-    // One byte of all-reduce: nobody has the result before everybody has contributed.
+    // One byte of all-reduce: no rank has the result before every rank has contributed.
     bound.send = bound.recv = &barrier_token_;
   } else if (bytes == 0) {
     return nullptr;
@@ -56,7 +56,7 @@ Result<const executor::Operation*> BoundOperations::bind(const Call& call, const
   return &operation;
 }
 
-// Without memory for it the call is a new one each time.
+// Without memory for a slot, each such call is bound anew.
 PreparedCalls::Prepared* BoundOperations::take_slot(const Call& call,
                                                     const transport::Fingerprint& fingerprint) noexcept {
   try {
@@ -75,12 +75,12 @@ void BoundOperations::prepare(PreparedCalls::Prepared* slot, const Call& call) n
 }
 
 void BoundOperations::keep_empty(const Call& call, const transport::Fingerprint& fingerprint) noexcept {
-  // Others have a number of the program's for what their name does not say.
+  // The other calls carry a number of the program's that the name does not include.
   if (call.custom != nullptr || call.type == DataType::kOpaque || call.whole_count != 0) return;
   try {
     prepared_.keep_empty(call, fingerprint);
   } catch (...) {
-    // Without memory for it the call is a new one each time.
+    // Without memory for it, each such call is bound anew.
   }
 }
 
@@ -125,7 +125,7 @@ Result<const executor::Operation*> BoundOperations::bind_varying(const Call& cal
 
 std::size_t BoundOperations::planned_bytes(const Call& call) const {
   if (call.varying == nullptr) return vector_bytes(call);
-  // Where ranks do not know each other's counts they must not choose by them, nor leave out a call of no elements.
+  // If ranks do not know each other's counts, they must not choose by them, nor skip a call without elements.
   return counts_are_common(call.collective) ? varying_blocks_.bytes() : static_cast<std::size_t>(ranks());
 }
 
@@ -160,10 +160,10 @@ std::unique_ptr<Plans::Making> BoundOperations::begin_links(std::span<const Tran
   return epoch_.plans().begin_links(std::move(peers));
 }
 
-// Of a vector of so many bytes, all blocks together.
+// `bytes`: of the whole vector, all blocks together.
 Result<const executor::Plan*> BoundOperations::plan_for(const Call& call, std::size_t bytes,
                                                         const transport::Fingerprint& fingerprint) {
-  // The check before a call is no part of the history.
+  // The check before a call is not part of the history.
   const bool check = executor::is_check(fingerprint);
   const Demand demand = demand_of(call);
   const executor::Plan* plan = epoch_.plans().find(call.collective, call.root, bytes, demand);
@@ -177,8 +177,8 @@ Result<const executor::Plan*> BoundOperations::plan_for(const Call& call, std::s
   return plan;
 }
 
-// Room for what the schedule keeps there, and behind it for a copy of `input_bytes` of input, where the call needs one
-// and then reads it.
+// Reserves `bytes` for the schedule. If the call needs a copy of its input, also reserves `input_bytes` behind them,
+// copies the input there, and makes the call read the copy.
 Status BoundOperations::prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes) {
   const bool copies = needs_copy(*call);
   if (Status s = reserve_scratch(bytes + (copies ? input_bytes : 0)); !s.is_ok()) return s;

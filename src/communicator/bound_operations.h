@@ -1,7 +1,7 @@
-// The calls of a communicator as the executor runs them: bound to a plan, to scratch memory and to the call's buffers.
-// What was bound lately is found again.
+// A communicator's calls in the executor's form: bound to a plan, to scratch memory and to the call's buffers. Recently
+// bound calls are found again.
 //
-// Threads: one at a time, that of the operations.
+// Threads: one at a time, the one that runs the operations.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,13 @@ namespace tutti::internal {
 
 class BoundOperations {
  public:
-  // Both outlive this. own_buffers: what is bound has buffers of the library, which the program's calls do not name.
+  // Both outlive this. own_buffers: operations use buffers of the library, which the program's calls do not name.
   BoundOperations(const Epoch& epoch, CallHistory& history, bool own_buffers);
 
-  // What the executor is to run; null: nothing. It stays until the next one is bound. Makes plans, which may wait for
-  // peers and for a proof, unless the call is prepared or the plan is there.
+  // The operation for the executor to run; null: there is nothing to do. Valid until the next bind(). If the call is
+  // not prepared and has no plan yet, this makes the plan, which may wait for peers and for a proof.
   Result<const executor::Operation*> bind(const Call& call, const transport::Fingerprint& fingerprint);
-  // *memory: of the packed buffers.
+  // *memory: the packed buffers.
   Result<const executor::Operation*> bind(const Coalesced& coalesced, const transport::Fingerprint& fingerprint,
                                           std::byte** memory);
   Result<const executor::Operation*> bind(std::span<const Transfer> transfers) {
@@ -41,20 +41,21 @@ class BoundOperations {
     return transfers_.bind(transfers, epoch_.plans());
   }
 
-  // The prepared call that was found last; null: none.
+  // The prepared call that was found last, or null.
   [[nodiscard]] PreparedCalls::Prepared* last() const { return prepared_.last(); }
-  // The call of this name, if it is prepared.
+  // The prepared call with this name, or null.
   [[gnu::noinline]] PreparedCalls::Prepared* find(const CallName& name, DataType type, ReduceOp op) noexcept;
-  // A call that moves nothing, which is then prepared.
+  // Prepares a call that moves nothing.
   void keep_empty(const Call& call, const transport::Fingerprint& fingerprint) noexcept;
 
-  // Whether nothing takes long before the call's peers are waited for: no check, no proof, no long schedule.
+  // Whether there is no slow work before the wait for the call's peers: no check, no proof, no long schedule.
   [[nodiscard]] bool begins_at_once(const Call& call);
-  // Begins to make its plan, or the links alone that the transfers need; null: there is nothing to make. REQUIRES:
-  // begins_at_once().
+  // Starts to make the call's plan, or only the links that the transfers need; null: nothing needs to be made.
+  // REQUIRES: begins_at_once().
   Result<std::unique_ptr<Plans::Making>> begin_plan(const Call& call);
   std::unique_ptr<Plans::Making> begin_links(std::span<const Transfer> transfers);
-  // By which the plan is selected. REQUIRES: begins_at_once() was asked of the call last, if it has varying blocks.
+  // The bytes by which the plan is selected. REQUIRES: if the call has varying blocks, the last call of
+  // begins_at_once() was for it.
   [[nodiscard]] std::size_t planned_bytes(const Call& call) const;
 
  private:
@@ -68,7 +69,7 @@ class BoundOperations {
   [[nodiscard]] Setting setting() const {
     return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), scratch_.memory()};
   }
-  // Null: there is no memory for it.
+  // Null: memory is missing.
   PreparedCalls::Prepared* take_slot(const Call& call, const transport::Fingerprint& fingerprint) noexcept;
   void prepare(PreparedCalls::Prepared* slot, const Call& call) noexcept;
   Result<const executor::Operation*> bind_varying(const Call& call, const transport::Fingerprint& fingerprint);
@@ -81,7 +82,7 @@ class BoundOperations {
   CallHistory& history_;
   const bool own_buffers_;
   PreparedCalls prepared_;
-  executor::Operation bound_;  // of a call that is not kept there
+  executor::Operation bound_;  // of a call that is not kept in prepared_
   VaryingBlocks varying_blocks_;
   Transfers transfers_;
   Scratch scratch_;

@@ -26,22 +26,23 @@ bool is_alike(const Call& a, const Call& b) {
          (a.op == b.op || !reduces(a.collective));
 }
 
-// The plan of a call by itself, if it has been made and combines each element as it would in any other place of its
-// block.
+// The plan that the call has when it runs alone, if that plan exists and combines each element in the same way at every
+// position of its block.
 const executor::Plan* plan_of(const Call& call, const Plans& plans, int ranks) {
   const executor::Plan* const plan = plans.find(call.collective, call.root, vector_bytes(call, ranks));
   const bool alike = plan != nullptr && (!combines(call.collective) || plan->schedule.shape.chunks_per_block() == 1);
   return alike ? plan : nullptr;
 }
 
-// Whether the call writes nothing on this rank, since all is there already: others may read it meanwhile.
+// Whether the call writes nothing on this rank, because the result is already in place: others may read it at the same
+// time.
 bool stays_in_place(const Call& call, int rank) {
   if (info_of(call.collective).origin != Origin::kRoot || rank != call.root) return false;
   const std::size_t own = gets_own_block(call.collective) ? static_cast<std::size_t>(rank) * block_bytes(call) : 0;
   return call.recv == static_cast<const std::byte*>(call.send) + own;
 }
 
-// Of a buffer of blocks of `one_bytes`: each call's begins behind those of the calls before.
+// For a buffer with blocks of `one_bytes`: each call's part of a block follows those of the calls before it.
 template <class Copy>
 void for_blocks(std::span<const Call> calls, std::size_t blocks, std::size_t one_bytes, Copy copy) {
   for (std::size_t b = 0; b < blocks; ++b) {
@@ -118,7 +119,7 @@ struct Use {
   bool writes = false;
 };
 
-// The use that ends last, and the one that does among those of other calls.
+// Of all uses added, the one that ends last, and the one that ends last among those of other calls.
 class Latest {
  public:
   void add(const Use& use) {
@@ -129,7 +130,7 @@ class Latest {
       other_ = &use;
     }
   }
-  // One of another call that reaches into `use`, which begins no earlier; null if there is none.
+  // A use of another call that overlaps `use`, which begins no earlier than those added; null if there is none.
   [[nodiscard]] const Use* reaching(const Use& use) const {
     const Use* const found = last_ != nullptr && last_->call == use.call ? other_ : last_;
     return found != nullptr && found->end > use.begin ? found : nullptr;
@@ -140,7 +141,7 @@ class Latest {
   const Use* other_ = nullptr;
 };
 
-// In the order in which they begin. What calls read lies in such an order most often, and what they write.
+// Sorted by begin. The inputs of calls are most often in that order already, and so are the outputs.
 std::vector<Use> uses_of(std::span<const Call> calls, int rank, int ranks) {
   std::vector<Use> reads;
   std::vector<Use> writes;

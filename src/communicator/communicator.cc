@@ -15,10 +15,11 @@
 namespace tutti::internal {
 namespace {
 
-// Some lost packets longer than a network takes to deliver.
+// A few times longer than a network needs to deliver a message, for lost packets.
 constexpr std::int64_t kDeliverMs = 2000;
 
-// The device whose memory the settings name; null: the host's. They have its name then.
+// The device whose memory the settings name; null: the host's memory. Replaces settings->device with its canonical
+// name.
 Result<std::unique_ptr<OpenDevice>> open_device(Settings* settings) {
   return guarded_result([&]() -> Result<std::unique_ptr<OpenDevice>> {
     auto ordinal = memory::find_device(settings->device);
@@ -34,11 +35,11 @@ Result<std::unique_ptr<OpenDevice>> open_device(Settings* settings) {
 Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settings& settings,
                                                            std::shared_ptr<ThreadRanks> thread_ranks,
                                                            Deadline deadline) {
-  const InFloatMode standard;  // what ranks derive from costs must not depend on it
+  const InFloatMode standard;  // choices that ranks derive from costs must not depend on the caller's mode
   Settings own = settings;
   auto device = open_device(&own);
   auto epoch = std::make_shared<Epoch>(std::move(job), std::move(own), std::move(thread_ranks));
-  // Leaving alone would not tell the others why, and those who still gather would wait.
+  // If this rank only left, the others would not learn the reason, and those that still gather would wait.
   const auto give_up = [&epoch](Status why) {
     epoch->tell_peers(why);
     return why;
@@ -102,7 +103,7 @@ Status Communicator::set_operator(Call* call, int handle) {
 
 Status Communicator::run(const Call& call) {
   failures_.accept();
-  // Only this thread queues, so what is not pending now cannot become so meanwhile. On a device graphs queue, too.
+  // Only this thread queues, so an empty queue stays empty. On a device, graphs queue too.
   if (queue_.empty() && device_ == nullptr) [[likely]]
     return operations_.run(call);
   return queue_.run(Queued(call, named_operator_));
@@ -214,7 +215,7 @@ Status Communicator::finalize() {
   if (failures_.is_finalized()) return {};
   queue_.wait();
   if (device_ != nullptr) {
-    // A graph may run still: what it finds from now on it lets go.
+    // A graph may still be running: from now on it skips the operations that it reaches.
     device_->close();
     queue_.wait();
     device_->backend().leave();
@@ -222,15 +223,15 @@ Status Communicator::finalize() {
   }
   failures_.set_finalized();
   deliver();
-  // Another thread may have ended what was queued, and be about to tell the peers: they hear that first, and judge no
-  // calls of a communicator that has failed.
+  // Another thread may have ended a queued operation and be about to tell the peers. They must hear of that first, so
+  // that they do not compare the calls of a communicator that has failed.
   failures_.wait_until_told();
   if (const Status s = guarded([&] { return part(*epoch_), Status(); }); !s.is_ok()) failures_.set_last_error(s);
   if (epoch_->tree() != nullptr) epoch_->tree()->leave();
   return failures_.state().status();
 }
 
-// A leave notice tells the peers that nothing more comes.
+// After this rank's leave notice, the peers expect nothing more from it.
 void Communicator::deliver() const {
   epoch_->plans().deliver(Deadline::after_ms(kDeliverMs));
 }
@@ -241,7 +242,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(SplitGroup group,
   auto device = open_device(&group.settings);
   auto child = std::make_shared<Epoch>(*epoch_, std::move(group));
   if (Status s = child->join_tree(*epoch_, {}); !s.is_ok()) return s;
-  // Not before: the others hear of it since this rank leaves the new communicator's tree.
+  // Not earlier: the other ranks learn of the error because this rank leaves the new communicator's tree.
   if (!device.is_ok()) return device.status();
   if (Status s = child->link(*epoch_, texts); !s.is_ok()) return s;
   return make(child, std::move(*device), deadline);
@@ -249,9 +250,9 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(SplitGroup group,
 
 Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish) {
   epoch_->process_rank().touch();
-  const InFloatMode standard;  // what ranks derive from costs must not depend on it
+  const InFloatMode standard;  // choices that ranks derive from costs must not depend on the caller's mode
   try {
-    // What streams have still to come to is before it, on all ranks.
+    // Calls that streams have not reached yet come before the split, on all ranks.
     if (device_ != nullptr) queue_.wait();
     SplitExchange exchange(*epoch_, failures_, [this](const Call& call) { return run(call); });
     auto answer = exchange.ask(wish);
@@ -268,8 +269,8 @@ Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish)
       if (result.is_ok()) child = std::move(*result);
     }
     if (Status s = exchange.agree(std::move(made)); !s.is_ok()) {
-      // A rank that died or failed in the middle of that may have been the last to agree: others may have theirs. Ranks
-      // in the text have the numbers of the communicator that is split.
+      // If a rank died or failed meanwhile, it may have been the last to agree, and other ranks may already have the
+      // new communicator. The text uses the rank numbers of the communicator that is split.
       if (child != nullptr && failures_.failed()) {
         child->epoch().tell_peers(failures_.state().status().with_context(
             "the communicator that was split failed (with its numbers of ranks)"));
@@ -278,17 +279,17 @@ Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish)
     }
     return child;
   } catch (...) {
-    // The peers wait for what this rank cannot tell.
+    // The peers wait for a message that this rank cannot send.
     return failures_.fail("split", Status::of_exception());
   }
 }
 
-// The members know each other, and the id that one of them has drawn. They tell each other what a split tells all
-// ranks, over the new communicator's own part of the control tree, which keeps what comes before its rank does. So
-// nothing here is an operation of the communicator that the group is made of.
+// The members know each other, and the id that one of them has drawn. They exchange what the ranks of a split exchange,
+// over the new communicator's own part of the control tree, which keeps messages that arrive before its rank does. So
+// no step here is an operation of the parent communicator.
 Result<std::unique_ptr<Communicator>> Communicator::make_group(const GroupWish& wish) const {
   const InFloatMode standard;
-  // A group can be made of a communicator that had failed before. An abort or a revoke meanwhile ends that.
+  // A group can be made from a communicator that had failed before. An abort or a revoke during the call ends the call.
   const auto gives_up = [this, failed_before = failures_.failed()]() -> Status {
     const bool ended = !failed_before && failures_.failed() && failures_.state().status().code() == Code::kAborted;
     if (!ended && !failures_.is_aborted()) return {};
@@ -310,7 +311,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_group(const GroupWish& 
     auto texts = exchange_settings(*epoch_, *child, wish, deadline);
     if (!texts.is_ok()) return texts.status();
     if (Status s = child->link(*epoch_, *texts); !s.is_ok()) return s;
-    // No rank dials another that does not know of the new communicator yet.
+    // No rank connects to another that does not know the new communicator yet.
     return child->all_gather({}, deadline).status();
   });
   if (joined.is_ok()) {
@@ -318,7 +319,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_group(const GroupWish& 
     if (made.is_ok()) return made;
     joined = made.status();
   } else if (child != nullptr) {
-    child->tell_peers(joined);  // leaving alone would not tell the others why
+    child->tell_peers(joined);  // if this rank only left, the others would not learn the reason
   }
   return wish.refused.is_ok() ? joined.with_context("with the group's numbers of ranks") : joined;
 }

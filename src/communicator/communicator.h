@@ -1,8 +1,8 @@
-// One rank's place in a job. It composes: the epoch (who the ranks are, and how they are connected), the history of
-// calls, failures, operations, the queue, and the device's calls.
+// One rank's part of a communicator. It composes: the epoch (the ranks and their connections), the history of calls,
+// failures, operations, the queue, and the device's calls.
 //
-// Threads: run(), enqueue(), split() and finalize() by one thread at a time, all else by any. Nobody may be inside when
-// it is destroyed: api/comm_table.h sees to both.
+// Threads: run(), enqueue(), split() and finalize() by one thread at a time, everything else by any. No thread may be
+// inside when it is destroyed: api/comm_table.h ensures both.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ namespace tutti::internal {
 class Communicator final {
  public:
   // Collective. `settings`: with rank 0's transports. `thread_ranks` is set if all ranks are threads of this process
-  // that were made together.
+  // that were created together.
   static Result<std::unique_ptr<Communicator>> create(Job job, const Settings& settings,
                                                       std::shared_ptr<ThreadRanks> thread_ranks, Deadline deadline);
   ~Communicator();
@@ -52,27 +52,27 @@ class Communicator final {
 
   // Any thread.
   [[nodiscard]] MadeTable<CustomOperator>& operators() { return operators_; }
-  [[nodiscard]] MadeTable<std::uint32_t>& datatypes() { return datatypes_; }  // bytes of an element
+  [[nodiscard]] MadeTable<std::uint32_t>& datatypes() { return datatypes_; }  // size of an element in bytes
   [[nodiscard]] MadeTable<RegisteredRange>& registered_ranges() { return registered_ranges_; }
-  // Makes `handle` the call's operator, which stays until the operation is complete. By the thread that then runs or
-  // queues the call. kInvalidArgument for what is none of operators().
+  // Makes `handle` the call's operator; it stays until the operation is complete. Called by the thread that then runs
+  // or queues the call. kInvalidArgument for a handle that is not in operators().
   Status set_operator(Call* call, int handle);
-  // Whether an algorithm is forced that cannot run the call.
+  // An error if a forced algorithm cannot run the call.
   [[nodiscard]] Status check_forced(const Call& call) const {
     return epoch_->plans().check_forced(call.collective, order_of(call));
   }
 
-  // Each runs what it is given and returns when that is complete on this rank. Behind what is queued, if anything is.
+  // Each run() returns when its work is complete on this rank. If the queue has items, the call runs after them.
   Status run(const Call& call);
-  // Together. REQUIRES: check_own() is ok.
+  // Runs the transfers together. REQUIRES: check_own() is ok.
   Status run(std::span<const Transfer> transfers);
-  // The batch's calls in their order, then its transfers together.
+  // Runs the batch's calls in order, then its transfers together.
   Status run(std::shared_ptr<const Batch> batch);
   // See Operations.
   template <class TypeAndOp>
   [[gnu::always_inline]] Operations::Repeated repeat(Collective collective, std::uint64_t types, std::size_t count,
                                                      int root, const void* send, void* recv, TypeAndOp type_and_op) {
-    // What is queued binds calls, too: first of all, so that nothing is looked at meanwhile.
+    // Binding a queued operation also changes the prepared calls, so this check comes first.
     if (!queue_.empty() || failures_.goes_slowly()) [[unlikely]]
       return Operations::Repeated::kNo;
     epoch_->touch();
@@ -80,56 +80,56 @@ class Communicator final {
   }
   Status go_on_repeated() { return operations_.go_on_repeated(); }
 
-  // Each is queued behind all that was queued here before, and behind all that is in the stream.
+  // Each call runs after all that was queued here before, and after everything in the stream.
   Status enqueue(const Call& call, Stream& stream);
   Status enqueue(const Transfer& transfer, Stream& stream);
-  // Behind `before`, which may be null. *completion: of the batch as a whole; unchanged if it is not queued.
+  // Runs after `before`, which may be null. *completion: of the whole batch; unchanged if it is not queued.
   Status enqueue(std::shared_ptr<const Batch> batch, std::shared_ptr<Completion> before,
                  std::shared_ptr<Completion>* completion);
 
-  // Null: the buffers are in the host's memory. One that has a device takes what follows alone.
+  // Null: the buffers are in the host's memory. A communicator with a device accepts only the calls below.
   [[nodiscard]] DeviceBackend* device_backend() const { return device_ == nullptr ? nullptr : &device_->backend(); }
-  // The CUDA device whose memory all buffers are in, or memory::kHost.
+  // The CUDA device whose memory contains all buffers, or memory::kHost.
   [[nodiscard]] int device() const { return device_ == nullptr ? memory::kHost : device_->backend().ordinal(); }
-  // See DeviceBackend::enqueue(); checks it as well.
+  // See DeviceBackend::enqueue(); also checks the call.
   Status enqueue_in_stream(const Call& call, void* stream);
   Status enqueue_in_stream(const Transfer& transfer, void* stream);
 
-  // Collective, behind all that is queued here: the ranks that name one color >= 0 make a communicator, ordered by
-  // their keys and then by their ranks here. Null for a rank that names kNoColor. All of them are made or none: what
-  // one rank refuses, or cannot make, is an error on every rank, and this communicator goes on. It and those that are
-  // made of it fail and end apart from each other, but for a rank that dies.
+  // Collective; runs after everything that is queued here. The ranks with the same color >= 0 form a communicator,
+  // ordered by their keys and then by their ranks here. Null for a rank with kNoColor. Either all new communicators are
+  // made or none: if one rank refuses or cannot make its own, every rank returns an error, and this communicator stays
+  // usable. Failures and the end of one of them do not affect the others, except that a dead rank fails all of its
+  // communicators.
   Result<std::unique_ptr<Communicator>> split(const SplitWish& wish);
-  // Collective over the members alone, which is no operation of this communicator: a thread may be inside one, and
-  // this communicator may have failed. Returns when all members have theirs, or fails after the init timeout.
+  // Collective over the members only. It is not an operation of this communicator: a thread may be inside one, and this
+  // communicator may have failed. Returns when all members have the new communicator, or fails after the init timeout.
   Result<std::unique_ptr<Communicator>> make_group(const GroupWish& wish) const;
 
-  // Waits for what is queued, then tells the peers that this rank leaves, and waits a short time until they do so
-  // too. kMismatch if the ranks have called different things. Later operations are refused.
+  // Waits for queued operations, then tells the peers that this rank leaves, and waits a short time until they do too.
+  // kMismatch if the ranks have called different operations. Later operations are refused.
   Status finalize();
-  // Ok, or what has failed the communicator.
+  // Ok, or the status that failed the communicator.
   [[nodiscard]] Status async_error();
-  // A call was refused for which the other ranks wait: they are told. The communicator is as it was.
+  // A call was refused for which the other ranks wait: tells them. The communicator stays usable.
   void note_refusal(const Status& status) {
     failures_.note_refusal(status, [this] { return queue_.has_queued(); });
   }
-  // "ring over shm", "ring over shm through the host"; `at_length`: where it is selected, behind that why, and what the
-  // candidates are predicted to take, a line each.
+  // "ring over shm", "ring over shm through the host". `at_length`: if selection chose it, then also the reason, and
+  // the predicted time of each candidate, one line each.
   [[nodiscard]] Result<std::vector<std::string>> describe_plan(Collective collective, std::size_t bytes,
                                                                bool at_length) const;
 
  private:
   Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDevice> device);
-  // Collective, with an epoch that stands; what goes wrong the other ranks are told. `device`: null for the host's
-  // memory.
+  // Collective, with a complete epoch; tells the other ranks of an error. `device`: null for the host's memory.
   static Result<std::unique_ptr<Communicator>> make(const std::shared_ptr<Epoch>& epoch,
                                                     std::unique_ptr<OpenDevice> device, Deadline deadline);
   Result<std::unique_ptr<Communicator>> make_child(SplitGroup group, const std::vector<std::string>& texts) const;
-  // What cannot be copied for want of memory fails the communicator: the peers wait for it.
+  // If memory for the copy is missing, the communicator fails, because the peers wait for the call.
   Result<std::shared_ptr<const Batch>> copy(const Call& call);
   Result<std::shared_ptr<const Batch>> copy(std::span<const Transfer> transfers);
   Status run_behind(std::span<const Transfer> transfers);
-  // Waits, not for long, until the peers have what was sent to them: then this rank may leave.
+  // Waits, with a limit, until the peers have what was sent to them: then this rank may leave.
   void deliver() const;
 
   // Destroyed in reverse order, after the epoch's control tree has left.
@@ -138,12 +138,12 @@ class Communicator final {
   Failures failures_;
   Operations operations_;
   SubmissionQueue queue_;
-  std::unique_ptr<DeviceCalls> device_;  // null: memory of the host
+  std::unique_ptr<DeviceCalls> device_;  // null: host memory
 
   MadeTable<CustomOperator> operators_{"operator"};
   MadeTable<std::uint32_t> datatypes_{"datatype"};
   MadeTable<RegisteredRange> registered_ranges_{"window"};
-  std::shared_ptr<const CustomOperator> named_operator_;  // by the last call that has named one
+  std::shared_ptr<const CustomOperator> named_operator_;  // of the last call that named one
 };
 
 }  // namespace tutti::internal

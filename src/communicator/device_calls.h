@@ -1,5 +1,5 @@
-// The calls of a communicator whose buffers are in the memory of a CUDA device: what its device needs of it, and the
-// other way round.
+// The calls of a communicator whose buffers are in the memory of a CUDA device: connects the communicator and its
+// device backend.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@
 
 namespace tutti::internal {
 
-// Threads: the one that makes the communicator's calls; what DeviceOwner has, as it says.
+// Threads: the one that makes the communicator's calls; DeviceOwner's functions as DeviceOwner says.
 class DeviceCalls final : private DeviceOwner {
  public:
-  // All outlive this. The failures and the queue know of the device from then on.
+  // All outlive this. From then on the failures and the queue know the device.
   DeviceCalls(std::unique_ptr<OpenDevice> device, const Epoch& epoch, Failures& failures, SubmissionQueue& queue);
   // Collective, before the first call.
   Status open_windows(Deadline deadline);
@@ -27,7 +27,7 @@ class DeviceCalls final : private DeviceOwner {
   [[nodiscard]] DeviceBackend& backend() { return *backend_; }
   // Checks the batch, and queues it in `stream`: DeviceBackend::enqueue().
   Status enqueue(std::shared_ptr<const Batch> batch, void* stream);
-  // No rank waits for this one any more; streams and graphs do not find it.
+  // From now on no rank waits for this one, and streams and graphs no longer reach it.
   void close() { backend_->close(); }
 
  private:

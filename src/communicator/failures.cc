@@ -10,14 +10,14 @@
 namespace tutti::internal {
 namespace {
 
-// A peer's connection closes just before or after the control tree tells why: for so long the tree's word is waited
-// for, which names the rank at fault rather than the one next to it.
+// A peer's connection closes just before or after the control tree reports why. Waits this long for that report,
+// because it names the rank at fault instead of the neighbour that closed the connection.
 constexpr std::int64_t kRootCauseMs = 200;
-// For the tree to find out what differs; it takes microseconds per level. Where it finds nothing, as of counts that
-// ranks need not know alike, the peers must hear of the mismatch before they give up on this rank, whose links have
-// ended: after the grace, and what they then wait for the root cause.
+// Time for the tree to find the difference; it takes microseconds per level. If it finds nothing (counts that ranks
+// need not know alike), the peers must hear of the mismatch before they give up on this rank, whose links have ended:
+// after the grace time, and their wait for the root cause.
 constexpr std::int64_t kExplainMs = 400;
-constexpr std::int64_t kToldMs = 100;  // for them to hear it
+constexpr std::int64_t kToldMs = 100;  // time for the peers to hear of it
 static_assert(kExplainMs + kToldMs < transport::kEndedGraceNs / 1'000'000 + kRootCauseMs);
 
 }  // namespace
@@ -55,15 +55,14 @@ Status Failures::watch() {
        [this](const std::string& decision) { epoch_.plans().decisions().hear(decision); }});
 }
 
-// An operation that failed leaves half-finished streams, which nothing can use again. Peers must not wait for this
-// rank.
+// A failed operation leaves half-finished streams, which cannot be used again. Peers must not wait for this rank.
 Status Failures::fail(std::string_view what, Status status) {
   if (status.code() == Code::kInvalidUsage || status.code() == Code::kInvalidArgument) {
     set_last_error(status);
     return status;
   }
   const auto named = [&](const Status& cause) {
-    return cause.code() == Code::kMismatch ? cause : cause.with_context(what);  // a mismatch names the calls itself
+    return cause.code() == Code::kMismatch ? cause : cause.with_context(what);  // a mismatch already names the calls
   };
   Status result = with_refusals(named(status));
   if (!end_all(result, result)) result = with_refusals(named(state_->status()));
@@ -101,8 +100,8 @@ void Failures::note_failure(const Status& status) {
   failure_text_ = status;
 }
 
-// A failure is not hidden by what is refused afterwards. Of one that came while no call was under way, none has
-// noted a text.
+// A later refusal does not hide a failure. If the communicator failed while no call was in flight, no call has noted a
+// text.
 Status Failures::last_error() const {
   const MutexLock lock(mutex_);
   if (!failed()) return last_error_;
@@ -121,19 +120,19 @@ Status Failures::await_root_cause(const std::string& what, std::uint32_t sequenc
   const bool waited = status.code() == Code::kTimeout;
   if (!waited && status.code() != Code::kRemoteError && status.code() != Code::kSystemError) return status;
   ControlTree* const tree = epoch_.tree();
-  // What a leave notice could not tell when it came: this call had not begun.
+  // When the leave notice came, this call had not begun, so the notice could not show the difference.
   if (tree != nullptr && state_->any_departed() && !failed()) {
     if (Status differs = tree->compare_with_departed(); !differs.is_ok()) return differs;
   }
   if (waited) return status;
   if (tree != nullptr) (void)state_->await(Deadline::after_ms(kRootCauseMs));
   if (status.code() != Code::kRemoteError || stalls_ == nullptr || failed()) return status;
-  // Nobody has died: the connection ended, or nothing comes, because a rank has left.
+  // No rank has died: the connection ended, or no data comes, because a rank has left.
   if (const auto left = state_->departed_before(sequence); left.rank >= 0) {
     return Status::mismatch(fmt::format("rank {} has left after {}{}, rank {} runs {}", left.rank, left.operations,
                                         left.operations == 1 ? " operation" : " operations", epoch_.rank(), what));
   }
-  // A silent rank does not pass notices on: the peer whose connection is lost may have given up on that rank.
+  // A silent rank does not forward notices: the peer whose connection is lost may have given up on that rank.
   const std::string silent = stalls_->silent();
   return silent.empty() ? status : Status::timeout(silent + "; " + status.message());
 }

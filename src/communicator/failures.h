@@ -1,5 +1,5 @@
-// What has failed a communicator or was refused on it: how this rank finds out why, and how it and the others hear of
-// it.
+// The failures of a communicator and the calls refused on it: finds the cause, and tells this rank's caller and the
+// other ranks.
 //
 // Threads: any, unless a function says otherwise.
 #pragma once
@@ -23,75 +23,76 @@ class DeviceBackend;
 
 class Failures {
  public:
-  // The epoch outlives this, but for its control tree's calls: the tree has left before this is destroyed.
+  // The epoch outlives this, except calls from its control tree: the tree has left before this is destroyed.
   Failures(const Epoch& epoch, std::shared_ptr<CallHistory> history);
   Failures(const Failures&) = delete;
   Failures& operator=(const Failures&) = delete;
   ~Failures();
-  // The end of the communicator's set-up: from now on it hears of the other ranks.
+  // Called at the end of the communicator's set-up: from now on it receives the other ranks' reports.
   Status watch();
-  // Is stopped when the communicator fails here. Null: there is none.
+  // The device that stops when the communicator fails here. Null: there is none.
   void stop_with(DeviceBackend* device) { device_ = device; }
 
   [[nodiscard]] FailureState& state() const { return *state_; }
   [[nodiscard]] bool failed() const { return state_->failed(); }
   [[nodiscard]] bool is_finalized() const { return finalized_.load(std::memory_order_acquire); }
   [[nodiscard]] bool has_ended() const { return is_finalized() || failed(); }
-  // Whether no call takes the fast path: the communicator has ended, or a refusal stands.
+  // Whether calls must not take the fast path: the communicator has ended, or a refusal stands.
   [[nodiscard]] bool goes_slowly() const { return state_->failed() || goes_slowly_.load(std::memory_order_relaxed); }
 
-  // Fails the communicator by `status`, which the operation `what` has met; returns what has failed it. A refusal is
-  // noted alone.
+  // Fails the communicator with `status`, the error of operation `what`; returns the error that has failed it. If
+  // `status` is a refusal, only notes it.
   Status fail(std::string_view what, Status status);
-  // Fails every operation, here and on the peers. Waits for none. Nothing if the communicator has failed already.
+  // Fails every operation, here and on the peers. Waits for no operation. Does nothing if the communicator has failed
+  // already.
   void abort();
   void revoke() { (void)end_all(revoked_here_, revoked_there_); }
-  // By this rank.
+  // Whether this rank aborted it.
   [[nodiscard]] bool is_aborted() const { return aborted_.load(std::memory_order_acquire); }
-  // From now on all is refused.
+  // From now on every call is refused.
   void set_finalized() { goes_slowly_ = finalized_ = true; }
-  // A failure that another thread has begun here has been told to the peers.
+  // Returns when the peers have been told of a failure that another thread has begun here.
   void wait_until_told() TUTTI_EXCLUDES(telling_mutex_) { const MutexLock told(telling_mutex_); }
 
-  // Of an operation on a communicator that has failed or ended.
+  // The error of an operation on a communicator that has failed or ended.
   Status refuse();
-  // Of what was refused: the communicator is as it was.
+  // Notes a refused call; the communicator stays usable.
   void set_last_error(const Status& status) TUTTI_EXCLUDES(mutex_);
-  // What has failed the communicator, or else what was refused last.
+  // The error that has failed the communicator, or else the last refusal.
   [[nodiscard]] Status last_error() const TUTTI_EXCLUDES(mutex_);
 
-  // ---- Refusals, of which the other ranks are told
-  // A call was refused for which the other ranks wait. has_queued(): whether operations are under way; then
-  // tell_refusal() is to follow.
+  // ---- Refusals, which are reported to the other ranks
+  // A call was refused for which the other ranks wait. has_queued(): whether operations are in flight; if so,
+  // tell_refusal() must follow.
   template <class HasQueued>
   void note_refusal(const Status& status, HasQueued has_queued) TUTTI_EXCLUDES(mutex_);
-  // An operation has ended. Of a refusal since it began the other ranks are told now, unless others are under way.
+  // An operation has ended. Reports a refusal since it began to the other ranks, unless other operations are in flight.
   template <class HasQueued>
   void tell_refusal(HasQueued has_queued) TUTTI_EXCLUDES(mutex_);
-  // Each call of the program that is not refused begins with this. By the thread that makes the calls.
+  // Each call of the program that is not refused begins with this. Called by the thread that makes the calls.
   void accept() {
     epoch_.touch();
     withdraw_refusal();
   }
-  // The same without a call of the program's, as when a graph runs again.
+  // The same without a call by the program, for example when a graph is launched again.
   void withdraw_refusal() {
     if (goes_slowly_.load(std::memory_order_relaxed) && !is_finalized()) [[unlikely]]
       withdraw();
   }
 
-  // ---- Causes. By the thread that runs the operation.
-  // Why operation `what`, the `sequence`th, has failed, if `status` may be no more than the sign of it: gives the
-  // control tree time to tell. unexplained: it is a mismatch that does not say what differs.
+  // ---- Causes. Called by the thread that runs the operation.
+  // Why operation `what` with number `sequence` has failed, if `status` may be only a symptom: gives the control tree
+  // time to report. unexplained: `status` is a mismatch that does not say what differs.
   Status await_root_cause(const std::string& what, std::uint32_t sequence, Status status, bool unexplained) const;
-  // Gives the control tree time to tell in which calls ranks differ.
+  // Gives the control tree time to find the calls in which ranks differ.
   Status explain(Status mismatch) const;
-  // The wait that begins is for this; null: for a collective again.
+  // The next wait is for this transfer; null: for a collective again.
   void set_transfer(const Transfer* transfer) const {
     if (stalls_ != nullptr) stalls_->set_transfer(transfer);
   }
 
  private:
-  // Whether it was this that has failed the communicator.
+  // Whether this call has failed the communicator.
   bool end_all(const Status& here, const Status& there) TUTTI_EXCLUDES(telling_mutex_);
   void withdraw();
   void note_failure(const Status& status) TUTTI_EXCLUDES(mutex_);
@@ -105,21 +106,21 @@ class Failures {
   std::unique_ptr<Refusals> refusals_;  // null for a single rank
   std::unique_ptr<Stalls> stalls_;      // the same
   DeviceBackend* device_ = nullptr;
-  // What abort() and revoke() say, made beforehand: they must work without memory.
+  // The errors of abort() and revoke(), made in advance: they must not need memory.
   const Status aborted_here_;
   const Status aborted_there_;
   const Status revoked_here_;
   const Status revoked_there_;
   std::atomic<bool> aborted_{false};
   std::atomic<bool> finalized_{false};
-  std::atomic<bool> goes_slowly_{false};  // it is finalized, or a refusal stands
+  std::atomic<bool> goes_slowly_{false};  // the communicator is finalized, or a refusal stands
 
-  Mutex telling_mutex_;  // while a failure begins here, until the peers will be told of it
+  Mutex telling_mutex_;  // held while a failure begins here, until the peers have been told
   mutable Mutex mutex_;
-  Status last_error_ TUTTI_GUARDED_BY(mutex_);    // of what was refused
-  Status failure_text_ TUTTI_GUARDED_BY(mutex_);  // the failure, with the operation that met it
+  Status last_error_ TUTTI_GUARDED_BY(mutex_);    // of the last refused call
+  Status failure_text_ TUTTI_GUARDED_BY(mutex_);  // the failure, with the operation in which it occurred
 
-  // For the neighbours to hear of a refusal before the program ends the process because of it.
+  // Time for the neighbours to hear of a refusal before the program ends the process because of it.
   static constexpr std::int64_t kTellRefusalMs = 100;
 };
 
@@ -139,14 +140,15 @@ void Failures::note_refusal(const Status& status, HasQueued has_queued) {
     if (idle) refusals_->tell(kTellRefusalMs);
     return Status();
   });
-  // Without memory the others find out by the timeout.
+  // if memory is missing, the other ranks notice by the timeout
   (void)noted;
 }
 
 template <class HasQueued>
 void Failures::tell_refusal(HasQueued has_queued) {
   {
-    // Whoever refuses a call meanwhile finds this operation under way, or it is seen here that the refusal stands.
+    // Either a thread that refuses a call meanwhile sees this operation in flight, or this thread sees that the refusal
+    // stands.
     const MutexLock lock(mutex_);
   }
   if (refusals_ == nullptr || !refusals_->stands() || has_queued()) return;

@@ -15,7 +15,7 @@
 namespace tutti::internal {
 namespace {
 
-// Where the root is not found in this time, the others wait for the rank until their init timeout.
+// If the root is not found within this time, the others wait for the rank until their init timeout.
 constexpr std::int64_t kDeclineMs = 5'000;
 
 Result<std::unique_ptr<Communicator>> make(Result<Job> job, Settings settings, Deadline deadline) {
@@ -24,7 +24,7 @@ Result<std::unique_ptr<Communicator>> make(Result<Job> job, Settings settings, D
   return Communicator::create(std::move(*job), settings, nullptr, deadline);
 }
 
-// Of the errors of several ranks the one that the others are about, if any: these are remote errors.
+// Of the errors of several ranks, the original one: errors caused by it are remote errors.
 Status cause_of(const std::vector<Status>& results) {
   Status cause;
   for (const Status& s : results) {
@@ -38,7 +38,7 @@ Status cause_of(const std::vector<Status>& results) {
 Result<Settings> checked_settings() {
   auto settings = settings_from_environment();
   if (!settings.is_ok()) return settings;
-  // Before what may name them.
+  // Before settings that may name these algorithms are read.
   if (Status s = algorithms::load_schedules(settings->schedules); !s.is_ok()) return s.with_context("TUTTI_SCHEDULES");
   if (Status s = check_transports(*settings, "TUTTI_TRANSPORTS"); !s.is_ok()) return s;
   if (Status s = check_algorithm(*settings, "TUTTI_ALGORITHM"); !s.is_ok()) return s;
@@ -80,7 +80,8 @@ void decline_with_id(const UniqueIdBytes& id, int rank, int ranks, const Status&
   decline(id, rank, ranks, why, Deadline::after_ms(kDeclineMs));
 }
 
-// The exchange over a launcher has to be gone through as that of a rank that joins: the connection to it stays usable.
+// The exchange over a launcher must be completed like that of a joining rank, so that the connection to the launcher
+// stays usable.
 void decline_launched(const Status& why) {
   auto readable = settings_from_environment();
   const Settings settings = readable.is_ok() ? *readable : Settings();

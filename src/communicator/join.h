@@ -1,4 +1,4 @@
-// How communicators are made: with a unique id, as the launcher's environment says, or all ranks of a job at once as
+// Creates communicators: with a unique id, from the launcher's environment, or for all ranks of a job at once as
 // threads of this process.
 #pragma once
 
@@ -13,26 +13,25 @@
 
 namespace tutti::internal {
 
-// The settings that the environment holds, checked as far as they can be without a peer, on a machine without RDMA as
-// well.
+// The settings of the environment, checked as far as possible without a peer, also on a machine without RDMA.
 Result<Settings> checked_settings();
-// What a caller sets itself, checked in the same way. Errors call the setting by this name.
+// Checks in the same way what a caller sets. Errors use `name` for the setting.
 Status check_transports(const Settings& settings, std::string_view name);
 Status check_algorithm(const Settings& settings, std::string_view name);
 Status check_verbs(const Settings& settings, std::string_view name);
 Status check_device(const Settings& settings);
 
-// Both collective: they return when all ranks have come, or at the init timeout at the latest. Any thread.
+// Both are collective: they return when all ranks have joined, or at the init timeout at the latest. Any thread.
 Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,
                                                    const Settings& settings);
 Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings);
 
-// In their place, by a rank that cannot take part, so that the others do not wait for it. Any thread.
+// Called instead of the two above by a rank that cannot take part, so that the others do not wait for it. Any thread.
 void decline_with_id(const UniqueIdBytes& id, int rank, int ranks, const Status& why);
 void decline_launched(const Status& why);
 
-// One communicator for each rank, or the error of the rank that the others' errors are about. `devices`: by rank, CUDA
-// devices or memory::kHost; none: the settings' for all, as this thread sees it. Any thread.
+// One communicator for each rank, or the original error of the rank that failed first. `devices`: by rank, CUDA devices
+// or memory::kHost; empty: the settings' device for all, as this thread sees it. Any thread.
 Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, std::span<const int> devices,
                                                                    const Settings& settings);
 

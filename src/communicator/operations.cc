@@ -22,7 +22,7 @@ Operations::Operations(const Epoch& epoch, CallHistory& history, Failures& failu
       executor_(epoch.waiter(), tuning_for(epoch.membership().machine)),
       bound_(epoch, history, own_buffers) {}
 
-// `name` says for messages what `run` does, the `sequence`th operation; what it fails with fails the communicator.
+// `name` describes `run`, operation number `sequence`, in messages. An error of `run` fails the communicator.
 template <class Name, class Run>
 Status Operations::attempt(std::uint32_t sequence, Name name, Run run) {
   Status status;
@@ -45,7 +45,7 @@ transport::Fingerprint Operations::begin(const Call& call) {
                         executor::count_with_element_bytes(call.opaque, count));
 }
 
-// Each has its number and its place in the history; what the first one has travels with the data.
+// Each call has its number and its entry in the history; the fingerprint of the first one travels with the data.
 transport::Fingerprint Operations::begin(const Coalesced& coalesced) {
   std::optional<transport::Fingerprint> first;
   for (const Call& call : coalesced.calls()) {
@@ -111,7 +111,7 @@ Status Operations::run(const Coalesced& coalesced) {
       });
 }
 
-// None of them is in the history, which ranks have in common.
+// Transfers are not in the history, which all ranks share.
 Status Operations::run(std::span<const Transfer> transfers) {
   const CallHistory::Inside inside(history_);
   if (failures_.has_ended()) [[unlikely]]

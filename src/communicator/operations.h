@@ -1,6 +1,6 @@
 // Runs the operations of a communicator, one after the other: numbers each, binds it, gives it to the executor, and
-// finds out what an error means. The thread of the program's calls does so by itself; what is queued the progress
-// engine runs by the same parts (queue_task.h).
+// finds the cause of errors. The thread of the program's calls runs them directly; the progress engine runs queued
+// operations with the same parts (queue_task.h).
 //
 // Threads: one at a time.
 #pragma once
@@ -23,31 +23,31 @@ namespace tutti::internal {
 
 class Operations {
  public:
-  // All outlive this. own_buffers: BoundOperations'.
+  // All outlive this. own_buffers: see BoundOperations.
   Operations(const Epoch& epoch, CallHistory& history, Failures& failures, bool own_buffers);
 
-  // Each runs what it is given and returns when that is complete on this rank; an error has failed the communicator,
-  // unless it refuses the call.
+  // Each run() returns when its work is complete on this rank. An error has failed the communicator, unless it is a
+  // refusal.
   Status run(const Call& call);
-  // All of them together. REQUIRES: check_own() is ok.
+  // Runs all of them together. REQUIRES: check_own() is ok.
   Status run(std::span<const Transfer> transfers);
-  // The calls in their order, then the transfers together. Every one of them takes place, or fails, so that the ranks'
-  // histories stay alike.
+  // Runs the calls in order, then the transfers together. Each of them runs or fails, so that the ranks' histories stay
+  // alike.
   Status run(std::span<const Call> calls, std::span<const Transfer> transfers);
 
-  // The same for a call that is prepared (prepared_calls.h), with the fast path if its messages are short
-  // (transport/lines.h). kNo: nothing has been done; kBegun: go_on_repeated() is to follow. Takes any arguments: an
-  // invalid call is never prepared. `types`: the datatype and the operator in the numbers of the C API; type_and_op():
-  // which these are. REQUIRES: !Failures::goes_slowly().
+  // Runs a prepared call (prepared_calls.h), with the fast path if its messages are short (transport/lines.h). kNo:
+  // nothing was done; kBegun: go_on_repeated() must follow. Accepts any arguments: an invalid call is never prepared.
+  // `types`: the datatype and the operator as numbers of the C API; type_and_op() returns them. REQUIRES:
+  // !Failures::goes_slowly().
   enum class Repeated : std::uint8_t { kNo, kBegun, kDone };
   template <class TypeAndOp>
   [[gnu::always_inline]] Repeated repeat(Collective collective, std::uint64_t types, std::size_t count, int root,
                                          const void* send, void* recv, TypeAndOp type_and_op);
-  // The rest of the call that has begun, and what has come of it. Other ranks that ask find this rank inside it.
+  // Completes the call that has begun and returns its result. Status queries of other ranks see this rank inside it.
   Status go_on_repeated();
 
   // ---- The parts, for the queue
-  // Numbers the operation; of several that run together all of them, and returns the first one's.
+  // Numbers the operation. If several run together, numbers all of them and returns the fingerprint of the first one.
   transport::Fingerprint begin(const Call& call);
   transport::Fingerprint begin(const Coalesced& coalesced);
   [[nodiscard]] CallHistory& history() const { return history_; }
@@ -60,7 +60,7 @@ class Operations {
   Status run_bound(const Call& call, const transport::Fingerprint& fingerprint);
   Status bind_and_run(const Call& call, const transport::Fingerprint& fingerprint);
   Status run(const Coalesced& coalesced);
-  // TUTTI_CHECK=strict: that all ranks have called the same, found out before the operation (operations_check.cc).
+  // TUTTI_CHECK=strict: checks before the operation that all ranks have called the same one (operations_check.cc).
   Status check_beforehand(std::uint32_t sequence);
   Status check_counts_beforehand(const Call& call, const transport::Fingerprint& fingerprint);
   Status run_check(Collective collective, std::span<std::uint64_t> words, std::uint32_t sequence, int root = 0);
@@ -73,7 +73,7 @@ class Operations {
   struct {
     const PreparedCalls::Prepared* prepared = nullptr;
     std::size_t done = 0;  // of its steps
-  } begun_;                // by repeat()
+  } begun_;                // set by repeat()
 };
 
 template <class TypeAndOp>

@@ -1,4 +1,4 @@
-// How ranks find out before an operation that they have called different things (TUTTI_CHECK=strict).
+// How ranks detect before an operation that they have called different ones (TUTTI_CHECK=strict).
 #include <fmt/core.h>
 
 #include <array>
@@ -9,7 +9,8 @@
 
 namespace tutti::internal {
 
-// Part of a check, in place: the maxima of the words of all ranks (kAllReduce), or the words of `root` (kBroadcast).
+// One in-place collective of a check: the maxima of the words of all ranks (kAllReduce), or the words of `root`
+// (kBroadcast).
 Status Operations::run_check(Collective collective, std::span<std::uint64_t> words, std::uint32_t sequence, int root) {
   Call check;
   check.collective = collective;
@@ -21,7 +22,7 @@ Status Operations::run_check(Collective collective, std::span<std::uint64_t> wor
   return bind_and_run(check, executor::fingerprint_of_check(sequence));
 }
 
-// One word and its complement: their maxima belong together only if all ranks have the same word.
+// One word and its complement: their maxima are complements only if all ranks have the same word.
 Status Operations::check_beforehand(std::uint32_t sequence) {
   const std::array<std::uint64_t, 2> own{history_.hash(), ~history_.hash()};
   std::array<std::uint64_t, 2> most = own;
@@ -33,7 +34,7 @@ Status Operations::check_beforehand(std::uint32_t sequence) {
                   executor::describe(executor::fingerprint_of_check(sequence)), epoch_.rank())));
 }
 
-// Counts that only two ranks share are in no history. If one of them is 0, nothing is sent that would tell.
+// Counts that only two ranks share are not in the history. If one of them is 0, no message would show the difference.
 Status Operations::check_counts_beforehand(const Call& call, const transport::Fingerprint& fingerprint) {
   if (call.varying == nullptr || counts_are_common(call.collective)) return {};
   const PairBytes own = pair_bytes(call, epoch_.ranks(), epoch_.rank());
@@ -45,7 +46,7 @@ Status Operations::check_counts_beforehand(const Call& call, const transport::Fi
   check.count = 1;
   check.type = DataType::kUint64;
   if (Status s = bind_and_run(check, executor::fingerprint_of_check(fingerprint.sequence)); !s.is_ok()) return s;
-  // All ranks name the same pair that differs: the last one, by receiver and sender. 0: there is none.
+  // All ranks report the same pair that differs: the last one, by receiver and sender. 0: there is none.
   const std::size_t n = told.size();
   std::array<std::uint64_t, 1> last{};
   for (std::size_t r = 0; r < n; ++r) {

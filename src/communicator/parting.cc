@@ -6,10 +6,10 @@
 namespace tutti::internal {
 namespace {
 
-// For the others to come to finalize as well.
+// Time for the other ranks to reach finalize.
 constexpr std::int64_t kPartingMs = 1000;
-// Communicators that are finalized in different orders on different ranks wait for each other in vain. After each wait
-// in vain the next one of this process waits half as long, after each other wait twice as long.
+// If ranks finalize communicators in different orders, they wait for each other uselessly. After each useless wait the
+// next one of this process is half as long, after each useful one twice as long.
 constexpr int kMaxDisappointments = 9;
 static_assert(kPartingMs >> kMaxDisappointments > 0);
 std::atomic<int> disappointments{0};
@@ -28,7 +28,7 @@ void part(const Epoch& epoch) {
   const FailureState& failure = *epoch.failure();
   const bool waits = !failure.failed() && epoch.process_rank().others_may_come();
   const int shift = disappointments.load(std::memory_order_relaxed);
-  // The last rank does not wait, so it learns nothing of how long waits should be.
+  // The last rank does not wait, so it learns nothing about the length of waits.
   const bool is_last = shift > 0 && others_have_left(epoch);
   const bool all = epoch.tree()->finish(waits ? kPartingMs >> shift : 0);
   if (waits && !is_last && !failure.failed()) {

@@ -1,6 +1,6 @@
-// The last calls of a communicator, prepared: bound to a plan, with the steps that run in schedule order located. A
-// call that differs from a prepared one only in its buffers and its number needs no look-up, and no other check than
-// the comparison with what the prepared one says.
+// The last calls of a communicator, prepared: bound to a plan, with their steps in schedule order located. A call that
+// differs from a prepared one only in its buffers and its number needs no look-up, and no check except the comparison
+// with the prepared one.
 //
 // Threads: the one that runs the communicator's operations.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace tutti::internal {
 
-// A call as the program names it: `types`, its datatype and operator, in the numbers of the C API.
+// A call in the program's terms. `types`: its datatype and operator as numbers of the C API.
 struct CallName {
   std::uint64_t types = 0;
   std::size_t count = 0;
@@ -38,31 +38,31 @@ class PreparedCalls {
     int root = 0;
     std::size_t count = 0;
     executor::Operation operation;
-    const executor::PlanIdentity* plan = nullptr;  // null: nothing is moved, whatever the buffers
+    const executor::PlanIdentity* plan = nullptr;  // null: the call moves nothing, for any buffers
     executor::LocatedSteps located;
-    // What the fast path runs, and by how many it knows that all is done; nothing, and never, if it cannot.
+    // The steps of the fast path, and their number; empty and SIZE_MAX if the call cannot take it.
     std::span<const executor::LocatedStep> fast_steps;
     std::size_t fast_done = SIZE_MAX;
-    CallName name;                   // by which it was found last
-    std::uint32_t planned_word = 0;  // Fingerprint::call, of that plan
-    // The buffers that the operation has. No call has those of an operation whose buffers are looked up each time: the
-    // program may have freed the memory, and registered other memory at the same place.
+    CallName name;                   // of the last call that found it
+    std::uint32_t planned_word = 0;  // Fingerprint::call, including that plan
+    // The buffers that the operation is bound to. If regions are looked up for each call, these stay `this`, which
+    // equals no buffer: the program may have freed the memory and registered other memory at the same address.
     const void* send = this;
     const void* recv = this;
     bool valid = false;
     bool has_buffers = false;
     bool looks_up = false;
-    bool reads = false;     // there is an input on this rank
-    bool writes = false;    // an output
-    std::size_t apart = 0;  // how far apart the buffers are at least, if they are not one
-    // Where the output begins relative to the input when both are one memory; there is none if they may not be.
+    bool reads = false;     // this rank has an input
+    bool writes = false;    // this rank has an output
+    std::size_t apart = 0;  // minimum distance of the buffers, unless the call is in place
+    // The offset of the output from the input in an in-place call; empty if the call cannot be in place.
     std::optional<std::ptrdiff_t> in_place;
 
     Prepared() = default;
     Prepared(const Prepared&) = delete;
     Prepared& operator=(const Prepared&) = delete;
 
-    // Whether these are buffers of a valid call that needs no copy.
+    // Whether a valid call that needs no copy can have these buffers.
     [[nodiscard]] bool suits(const void* input, const void* output) const {
       const auto from = reinterpret_cast<std::uintptr_t>(input);
       const auto to = reinterpret_cast<std::uintptr_t>(output);
@@ -70,7 +70,7 @@ class PreparedCalls {
       return (from != 0 || !reads) && (to != 0 || !writes) &&
              (distance >= apart || (in_place && to - from == static_cast<std::uintptr_t>(*in_place)));
     }
-    // REQUIRES: they suit.
+    // REQUIRES: suits(input, output).
     void set_buffers(const void* input, void* output) {
       if (!has_buffers) return;
       if (looks_up) return look_up(input, output);
@@ -80,8 +80,8 @@ class PreparedCalls {
       set_base(&operation.buffers[1], output);
     }
 
-    // From now on it is found, unless memory is missing: then the operation is as it was. REQUIRES: that is of the
-    // call, with its buffers.
+    // From now on find() finds it. If memory is missing, the operation is unchanged and not found. REQUIRES: the
+    // operation is bound to the call and its buffers.
     void prepare(const Call& call, int rank, int ranks) {
       executor::CpuExecutor::locate(operation, &located);
       operation.located = &located;
@@ -113,29 +113,29 @@ class PreparedCalls {
     }
   };
 
-  // Whether calls of this kind are prepared: those that their fingerprint and count describe fully, and whose buffers
-  // the operation uses as they are. A part of a call is one as well: its count is that of the part, and the
-  // fingerprint, which has the count of the whole, comes anew with each call.
+  // Whether calls of this kind can be prepared: the fingerprint and the count describe them fully, and the operation
+  // uses their buffers directly. This includes a part of a call: its count is the part's, and each call brings its own
+  // fingerprint, which has the count of the whole.
   [[nodiscard]] static bool keeps(const Call& call, const transport::Fingerprint& fingerprint) {
     return call.custom == nullptr && call.type != DataType::kOpaque && !call.barrier_only && call.varying == nullptr &&
            !executor::is_check(fingerprint) && !needs_copy(call);
   }
 
-  // The one that set_last() has named. Null: none any more.
+  // The argument of the last set_last(). Null: no longer valid, or none.
   [[nodiscard]] Prepared* last() const { return last_; }
   void set_last(Prepared* prepared, const CallName& name) {
     prepared->name = name;
     last_ = prepared;
   }
-  // Null if there was none lately. `word`: as executor::call_word() gives it, of any arguments.
+  // Null if there was no such call lately. `word`: the value of executor::call_word(), for any arguments.
   [[nodiscard]] Prepared* find(std::uint32_t word, int root, std::size_t count) {
     Prepared* const prepared = kept_at(word, root, count).get();
     if (prepared == nullptr) return nullptr;
     const bool same = word == prepared->word && count == prepared->count && root == prepared->root;
     return same && prepared->valid ? prepared : nullptr;
   }
-  // A slot for a call of keeps(), in place of an earlier one. prepare() follows when it has the operation, and then it
-  // is found. It stays until the next call here.
+  // A slot for a call of keeps(), which replaces an earlier one. The caller sets the operation and then calls
+  // prepare(), after which find() finds it. The slot is valid until the next call here.
   Prepared& take_slot(const Call& call, const transport::Fingerprint& fingerprint) {
     std::unique_ptr<Prepared>& kept = kept_at(fingerprint.call, call.root, call.count);
     if (kept == nullptr) kept = std::make_unique<Prepared>();
@@ -157,7 +157,7 @@ class PreparedCalls {
     prepared.apart = 0;
     prepared.valid = true;
   }
-  // What the operations refer to is no longer there.
+  // The objects that the operations refer to no longer exist.
   void forget() {
     last_ = nullptr;
     for (const std::unique_ptr<Prepared>& prepared : calls_) {
@@ -173,7 +173,7 @@ class PreparedCalls {
     return calls_[(all * 0x9E3779B1u) >> (32 - kCallBits)];  // 2^32 / golden ratio
   }
 
-  // Made when first used: programs have thousands of communicators, of which most make few kinds of calls.
+  // Allocated at first use: programs have thousands of communicators, most of which make few kinds of calls.
   std::array<std::unique_ptr<Prepared>, std::size_t{1} << kCallBits> calls_;
   Prepared* last_ = nullptr;
 };

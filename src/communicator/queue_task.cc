@@ -8,10 +8,10 @@ namespace tutti::internal {
 
 using executor::Progress;
 
-// On to the next operation, or as far into it as it gets without waiting.
+// Goes on to the next operation, or continues the current one as far as possible without waiting.
 Progress QueueTask::advance(std::int64_t now_ns) {
   Progress all = step(now_ns);
-  // Not for ever: other communicators wait for their turn.
+  // With a limit, because other communicators are waiting to be advanced.
   for (int steps = 0; steps < kMostSteps && all != Progress::kDone; ++steps) {
     if (state_ != State::kBehind && state_ != State::kBegin && state_ != State::kDevice) break;
     if (step(now_ns) == Progress::kIdle) break;
@@ -24,7 +24,7 @@ Progress QueueTask::step(std::int64_t now_ns) {
   switch (state_) {
     case State::kNext: return take_next() ? Progress::kMoved : Progress::kDone;
     case State::kBehind:
-      // How that ends is no matter of this communicator, whose own failure ends the waiting.
+      // The result of `before` does not concern this communicator; only its own failure ends the wait.
       if (!item_.before->done() && !failures_.failed()) return Progress::kIdle;
       Completion::tasks_behind().fetch_sub(1);
       state_ = State::kBegin;
@@ -103,7 +103,7 @@ bool QueueTask::take_next() {
   return true;
 }
 
-// To what the host has to do next for a batch of a device, if the copies are so far.
+// Continues with the host's next part of a device's batch, if the copies have progressed that far.
 Progress QueueTask::go_on_with_device(std::int64_t now_ns) {
   if (first_.is_ok() && (failures_.has_ended())) note(failures_.refuse());
   if (!first_.is_ok()) item_.device->stop();
@@ -126,7 +126,7 @@ Progress QueueTask::go_on_with_device(std::int64_t now_ns) {
   return Progress::kMoved;
 }
 
-// Every part of the item takes place, or fails, so that the ranks' histories stay alike.
+// Each part of the item runs or fails, so that the ranks' histories stay alike.
 void QueueTask::begin_next() {
   if (calls_.empty() && transfers_.empty()) {
     if (item_.device == nullptr) return end_item();
@@ -150,13 +150,13 @@ void QueueTask::begin_next() {
   begin_transfers();
 }
 
-// Whether the engine can run them: one call, or some that are coalesced. Not where every call is checked beforehand
-// (TUTTI_CHECK=strict), nor what calls functions of the program's, writes or proves a long schedule, or copies much.
+// Whether the engine's thread can run them: one call, or several coalesced ones. It does not run calls that are checked
+// beforehand (TUTTI_CHECK=strict), use user-defined functions, write or prove a long schedule, or copy much.
 bool QueueTask::stays(std::span<const Call> calls) {
   const Call& first = calls.front();
   if (calls.size() > 1) return !epoch_.membership().strict;
   if (first.custom != nullptr && first.custom->user) return false;
-  // For want of memory: then the operation fails there.
+  // If memory is missing, the operation fails in the other thread.
   auto at_once = guarded_result([&]() -> Result<bool> { return operations_.bound().begins_at_once(first); });
   return at_once.is_ok() && *at_once &&
          (!needs_copy(first) || operations_.bound().planned_bytes(first) <= kMostCopiedBytes);
@@ -250,13 +250,13 @@ void QueueTask::end_operation() {
   state_ = State::kBegin;
 }
 
-// Then another thread may wait for the links, and add some.
+// After this, another thread may wait for the links and add new ones.
 void QueueTask::leave_set() {
   if (armed_in_ != nullptr) epoch_.waiter().leave(*std::exchange(armed_in_, nullptr));
 }
 
 void QueueTask::end_item() {
-  // Nobody else hears of it.
+  // Otherwise this error would not be reported anywhere.
   if (item_.device != nullptr && !first_.is_ok() && !failures_.failed()) {
     (void)failures_.fail(name_of(item_.device->batch()), first_.with_code(Code::kInternalError));
   }
@@ -264,13 +264,13 @@ void QueueTask::end_item() {
   const std::unique_ptr<DeviceRun> device = std::move(item_.device);
   item_ = {};
   state_ = State::kNext;
-  // Behind the last item the program runs its next call by itself.
+  // After the last item the program's own thread runs its next call.
   if (queue_.at_last()) leave_set();
-  // Before the waiter is woken, so that it may.
+  // Before the waiter is woken, so that it finds the queue empty.
   queue_.finish_item();
   completion->complete(std::move(first_));
   if (device != nullptr) device->end();
-  queue_.look_again();  // who finalizes
+  queue_.look_again();  // wakes a thread in finalize
   failures_.tell_refusal([&] { return queue_.has_queued(); });
 }
 

@@ -1,8 +1,8 @@
-// The queue of one communicator, as the progress engine drives it: its operations one after the other, each behind the
-// one before in its stream.
+// The queue of one communicator as a task of the progress engine: runs its operations one after the other, each after
+// the preceding one in its stream.
 //
-// What would wait for more than a peer's bytes, or keep the thread from other communicators for long, leaves the
-// engine's thread for one of its own, which ends with it: see stays(), and what has failed, until it is known why.
+// Work that waits for more than a peer's data, or would delay other communicators, moves from the engine's thread to a
+// helper thread, which ends with it: see stays(). A failed operation also moves there until its cause is known.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 
 namespace tutti::internal {
 
-// Threads: the engine's, and the one that it starts, while that runs.
+// Threads: the engine's, and the helper thread that it starts, while that runs.
 class QueueTask final : public executor::Task {
  public:
   // All outlive it.
@@ -36,14 +36,14 @@ class QueueTask final : public executor::Task {
 
  private:
   enum class State {
-    kNext,    // no item: takes the first of the queue
-    kBehind,  // waits for what is before it in its stream
+    kNext,    // no item: takes the first one of the queue
+    kBehind,  // waits for the preceding item in its stream
     kDevice,  // waits for a device
-    kBegin,   // begins what comes next of the item
-    kMaking,  // makes the links that an operation of it needs
-    kMoving,  // the executor has an operation of it
-    kAway,    // a thread of its own has it
-    kFailed,  // there is none to find out why: waits until its buffers are reclaimed
+    kBegin,   // begins the next operation of the item
+    kMaking,  // makes the links that the next operation needs
+    kMoving,  // the executor runs an operation of it
+    kAway,    // a helper thread runs it
+    kFailed,  // no helper thread could find the cause: waits until the buffers are reclaimed
   };
   [[nodiscard]] bool waits_for_peers() const { return state_ == State::kMaking || state_ == State::kMoving; }
 
@@ -65,19 +65,20 @@ class QueueTask final : public executor::Task {
   void note(Status status) {
     if (first_.is_ok()) first_ = std::move(status);
   }
-  // Goes on in a thread of its own. What says why there is none.
+  // Continues `work` in a helper thread. An error if no thread could be started.
   template <class Work>
   Status leave_engine(Work work);
   [[nodiscard]] bool stays(std::span<const Call> calls);
   void run_away();
   void fail_operation(Status status);
-  // There: all of the item that has not begun; why the operation at work has failed, by `status`.
+  // Run by the helper thread. run_rest(): all of the item that has not begun; find_cause(): why the current operation
+  // has failed with `status`.
   void run_rest();
   void find_cause(Status status);
   [[nodiscard]] std::string describe_current() const noexcept;
 
-  static constexpr int kMostSteps = 4;  // after the first, of one look
-  // Longer inputs are copied elsewhere.
+  static constexpr int kMostSteps = 4;  // after the first step of one advance()
+  // Helper threads copy longer inputs.
   static constexpr std::size_t kMostCopiedBytes = std::size_t{1} << 20;
 
   const Epoch& epoch_;
@@ -87,24 +88,24 @@ class QueueTask final : public executor::Task {
   executor::Engine& engine_;
   State state_ = State::kNext;
   Queued item_;
-  // Of the item: what has not begun, and the first error.
+  // Of the item: the part that has not begun, and the first error.
   std::span<const Call> calls_;
   std::span<const Transfer> transfers_;
   Status first_;
-  // The operation at work: one of the three.
+  // The current operation: one of the three.
   const Call* call_ = nullptr;
   std::optional<Coalesced> together_;
   std::span<const Transfer> moving_;
-  std::byte* memory_ = nullptr;  // of together_
+  std::byte* memory_ = nullptr;  // packed buffers of together_
   transport::Fingerprint fingerprint_;
   std::uint32_t number_ = 0;
   const executor::Operation* operation_ = nullptr;
-  std::unique_ptr<Plans::Making> making_;  // what it needs first
-  Status trouble_;                         // met while the engine went to sleep, or by the thread that made connections
+  std::unique_ptr<Plans::Making> making_;  // links or plan that the operation needs first
+  Status trouble_;  // an error while the engine went to sleep, or in the thread that made connections
 
-  const transport::EventSet* armed_in_ = nullptr;  // where links may be that the operations waited for
+  const transport::EventSet* armed_in_ = nullptr;  // the set that may watch links of the operations
   ServiceThread away_;
-  std::atomic<bool> back_{false};  // away_ has done its work
+  std::atomic<bool> back_{false};  // the helper thread has finished
 };
 
 }  // namespace tutti::internal

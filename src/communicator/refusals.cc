@@ -11,7 +11,8 @@
 namespace tutti::internal {
 namespace {
 
-// Bounds of a reason, and of the reasons in one text: messages of the control tree have a maximum length.
+// Limits of the length of a reason and of the number of reasons in one text: messages of the control tree have a
+// maximum length.
 constexpr std::size_t kMostBytes = 1000;
 constexpr std::size_t kMostTold = 3;
 
@@ -20,7 +21,7 @@ constexpr std::size_t kMostTold = 3;
 void Refusals::refuse(std::string why) {
   why.resize(std::min(why.size(), kMostBytes));
   const MutexLock lock(mutex_);
-  // The end of a group tells once more what one of its calls was refused for.
+  // At the end of a group, the error of one of its refused calls comes again.
   if (stands() && why.find(why_) != std::string::npos) return;
   why_ = std::move(why);
   told_ = false;
@@ -35,7 +36,7 @@ void Refusals::tell(std::int64_t wait_ms) {
     known_ = true;
     refusal = {membership_.rank, history_.sequence() + 1, ++serial_, why_};
   }
-  heard(refusal);  // rank 0 logs its own as well
+  heard(refusal);  // rank 0 logs its own refusal as well
   tree_.report_refusal(refusal, wait_ms);
 }
 
@@ -88,8 +89,8 @@ Refusals::Standing Refusals::standing(std::uint32_t sequence, int peer) const {
   return result;
 }
 
-// Also what a rank has refused under the number of the operation that failed, and then called differently. Another rank
-// may have told it already.
+// Also lists a rank that refused the operation of this number and then called a different one. If another rank has
+// already put the text into `failure`, it is not repeated.
 Status Refusals::explain(Status failure) const {
   const bool explains =
       failure.code() == Code::kRemoteError || failure.code() == Code::kTimeout || failure.code() == Code::kMismatch;

@@ -16,7 +16,8 @@ using memory::RegionRegistry;
 constexpr std::size_t kLeastBytes = 512;
 constexpr std::align_val_t kAlignment{64};
 
-// Longer ones are of the region registry, where peers can read them in place; it keeps a descriptor for each.
+// Longer buffers are in the region registry, so that peers can read them in place; the registry keeps a descriptor for
+// each.
 bool is_region(std::size_t bytes) {
   return bytes >= transport::shm::kZcopyBytes;
 }

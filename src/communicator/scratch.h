@@ -1,4 +1,4 @@
-// What schedules keep between steps: one buffer per communicator, reused.
+// Memory that schedules use between steps: one buffer per communicator, reused.
 //
 // Threads: one at a time.
 #pragma once
@@ -9,8 +9,8 @@
 
 namespace tutti::internal {
 
-// Grows in powers of two and never shrinks, so a steady program stops allocating. Untouched pages cost nothing, and
-// what is forwarded in flight never touches them.
+// Grows in powers of two and never shrinks, so a steady program stops allocating. Untouched pages use no memory, and
+// data that is forwarded in flight never touches them.
 class Scratch {
  public:
   Scratch() = default;
@@ -21,7 +21,7 @@ class Scratch {
   // Null before the first grow().
   [[nodiscard]] std::byte* memory() const { return memory_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  // To `bytes` at least; what was there is lost.
+  // Grows to at least `bytes`; its contents are lost.
   Status grow(std::size_t bytes);
 
  private:

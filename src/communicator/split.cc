@@ -12,7 +12,7 @@ bool is_possible(const SplitRequest& request, std::size_t job_rank) {
   const Code code = code_of(request.refused);
   if (static_cast<std::int32_t>(code) != request.refused) return false;
   const bool refuses = code != Code::kSuccess;
-  if (!refuses && request.color < kNoColor) return false;  // which may be why it refuses
+  if (!refuses && request.color < kNoColor) return false;  // which may be the reason of its refusal
   if (refuses && request.text_bytes == 0) return false;
   if (request.text_bytes > (refuses ? kMostReasonBytes : kMostSettingsBytes)) return false;
   const std::uint64_t drawn = request.id & ((std::uint64_t{1} << Listeners::kCountBits) - 1);

@@ -11,7 +11,7 @@
 namespace tutti::internal {
 namespace {
 
-// Of an error that another rank has met.
+// An error that another rank has reported.
 Status told_by(int rank, Code code, const std::string& why) {
   if (code == Code::kInvalidArgument || code == Code::kInvalidUsage) {
     return Status::invalid_usage(fmt::format("rank {} was refused: {}", rank, why));
@@ -19,7 +19,7 @@ Status told_by(int rank, Code code, const std::string& why) {
   return Status::remote(fmt::format("rank {} cannot make the new communicator: {}", rank, why));
 }
 
-// Of a rank that tells what no rank can tell.
+// A rank has sent a message that no correct rank sends.
 Status broken(std::size_t rank) {
   return Status::remote(fmt::format("protocol error: rank {} sent damaged data", rank));
 }
@@ -131,7 +131,8 @@ Result<std::vector<std::string>> exchange_settings(const Epoch& parent, const Ep
   const std::string own = wish.settings != nullptr ? parent.pack_settings(*wish.settings) : std::string();
   if (child.tree() == nullptr) return std::vector<std::string>{own};
   net::Packer packer;
-  packer.number(static_cast<std::uint32_t>(wish.members.size()));  // a list may be the beginning of a longer one
+  // One member's list may be the beginning of another's longer one.
+  packer.number(static_cast<std::uint32_t>(wish.members.size()));
   for (const int member : wish.members) packer.number(static_cast<std::uint32_t>(member));
   const std::string members = packer.bytes();
   auto all = child.all_gather(members + own, deadline);

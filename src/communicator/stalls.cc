@@ -13,21 +13,22 @@ namespace tutti::internal {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
-// How long a process may take to answer before it is called silent. The machine may be behind with others' work; on
-// the other hand the question is asked that much before the deadline, and the operation may end before that.
+// The limits of the time in which a process must answer before it counts as silent. The machine may be busy with other
+// work, so it must not be short; but the question is asked that long before the deadline, and the operation may end
+// before.
 constexpr std::int64_t kMinPatienceMs = 100;
 constexpr std::int64_t kMaxPatienceMs = 1000;
-// Where the answer is waited for.
+// If this rank waits for the answer.
 constexpr std::int64_t kShortPatienceMs = 250;
 static_assert(2 * inquiry_ms(kShortPatienceMs) < StallWatch::kAnswerMs);
 
-// Ranks have made their communicators within such a time of each other.
+// The maximum time between two ranks' creation of the communicator.
 constexpr std::int64_t kMadeApartMs = 60'000;
 
-// A program that calls again at once lets the others wait for no longer.
+// The others react to a refusal only after this time: a program that calls again at once withdraws it sooner.
 constexpr std::int64_t kRefusedMs = 200;
 
-// For the answer to come down the tree.
+// Time for the answer to travel down the tree.
 constexpr std::int64_t kSpareMs = 20;
 
 std::string list_with_who(const std::vector<int>& ranks, const RankTable<PeerInfo>& peers) {
@@ -43,7 +44,7 @@ std::string describe_absence(const Answer& answer, const RankTable<PeerInfo>& pe
   std::vector<int> late;
   std::vector<int> behind;
   std::uint32_t at = 0;
-  std::uint32_t least = answer.question.sequence;  // that anybody absent has begun
+  std::uint32_t least = answer.question.sequence;  // the lowest number that a missing rank has begun
   for (const Absence& absence : answer.absent) {
     if (!absence.silent && is_before(absence.sequence, least)) least = absence.sequence;
   }
@@ -81,7 +82,7 @@ std::string describe_absence(const Answer& answer, const RankTable<PeerInfo>& pe
 
 bool NoticeClock::due(const Answer& answer, std::int64_t now_ms, std::uint64_t refusal) {
   const std::int64_t since_ms = now_ms - last_ms_;
-  // Within the same wait the questions of one rank come a minute apart, those of several ranks at about a time.
+  // Within one wait, one rank asks once a minute, and several ranks ask at about the same time.
   const bool same = answer.question.sequence == last_sequence_ || answer.absent == last_absent_;
   const std::int64_t pause_ms = same ? kAgainMs - kAgainMs / 10 : notice_ms_ - notice_ms_ / 10;
   const bool refused = refusal != 0 && refusal != last_refusal_;
@@ -105,12 +106,12 @@ Stalls::Stalls(ControlTree& tree, const Membership& membership, const FailureSta
       notice_ms_(notice_ms),
       clock_(notice_ms) {}
 
-// Only counts that no more than two ranks share can differ without an error: then both wait.
+// Only counts that two ranks share can differ without an error: then both wait.
 std::string Stalls::hint(const Awaited* awaited) const {
   if (const Refusals::Standing refused = awaited_refusals(awaited); refused.last != 0) return refused.text;
   std::vector<int> ranks;
   if (awaited != nullptr) ranks = awaited->awaited();
-  if (ranks.empty() && transfer_ != nullptr) ranks.push_back(transfer_->peer);  // a connection to it is made
+  if (ranks.empty() && transfer_ != nullptr) ranks.push_back(transfer_->peer);  // this rank is still connecting to it
   const std::string who = ranks.empty() ? "another rank" : list_ranks(ranks);
   if (transfer_ != nullptr) {
     return fmt::format("rank {} waits for {}, which perhaps has not called the {} that matches", membership_.rank, who,
@@ -131,7 +132,7 @@ void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited
   question.waited_ms = waited_ms;
   if (waited_ms > 0 && transfer_ != nullptr) question.what = describe(*transfer_);
   if (waited_ms > 0 && transfer_ == nullptr) {
-    // Without memory the history tells of no call.
+    // If memory is missing, the history has no calls.
     const std::vector<CallRecord> calls = history_.summary().calls;
     question.what = calls.empty() ? fmt::format("operation {}", question.sequence) : calls.back().text;
   }
@@ -164,13 +165,13 @@ Status Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms, const Await
   return refusals_.any() ? look_at_refusals(waited_ms, awaited) : Status();
 }
 
-// A send or receive waits for its peer alone.
+// A send or receive waits only for its peer.
 Refusals::Standing Stalls::awaited_refusals(const Awaited* awaited) const {
   if (!refusals_.any()) return {};
   if (transfer_ == nullptr) return refusals_.standing(history_.sequence());
   std::vector<int> peers;
   if (awaited != nullptr) peers = awaited->awaited();
-  if (peers.empty()) peers.push_back(transfer_->peer);  // a connection to it is made
+  if (peers.empty()) peers.push_back(transfer_->peer);  // this rank is still connecting to it
   for (const int peer : peers) {
     if (Refusals::Standing standing = refusals_.standing(0, peer); standing.last != 0) return standing;
   }
@@ -193,8 +194,8 @@ Status Stalls::look_at_refusals(std::int64_t waited_ms, const Awaited* awaited) 
   return {};
 }
 
-// An answer older than this rank's question may be about another wait. One that knows of nobody is asked for once more:
-// the machines may have been too behind for the first.
+// An answer older than this rank's question may be about another wait. If an answer names no rank, this asks once more:
+// the machines may have been too busy for the first question.
 std::string Stalls::missing() {
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
   const bool asked = asked_ns_ != 0 && sequence_ == history_.sequence();
@@ -240,13 +241,13 @@ std::string Stalls::describe_answer(const Answer& answer) const {
   return text;
 }
 
-// One line for the whole job, by rank 0.
+// Writes one line for the whole job, on rank 0.
 void Stalls::tell_a_person(const Answer& answer) {
   const std::int64_t ms = answer.question.waited_ms;
-  // A damaged message: nobody can have waited for longer than the communicator is there.
+  // A damaged message: no rank can have waited longer than the communicator exists.
   if (ms > (now_ns() - made_ns_) / kMs + kMadeApartMs) return;
   const std::string absent = describe_answer(answer);
-  // A refusal was the reason to ask, and its rank has called again since.
+  // The question was about a refusal, and its rank has called again since.
   if (absent.empty() && ms < notice_ms_) return;
   {
     const std::uint64_t refusal = refusals_.standing(answer.question.sequence).last;

@@ -16,8 +16,8 @@ SubmissionQueue::SubmissionQueue(const Epoch& epoch, Operations& operations, Fai
 
 SubmissionQueue::~SubmissionQueue() = default;
 
-// Of a failed communicator no stream is waited for that has still to come. In this order: what comes is pending before
-// it is no longer coming.
+// A failed communicator does not wait for streams to reach its calls. The order matters: a call is in pending_ before
+// the device stops counting it as coming.
 bool SubmissionQueue::has_queued() const {
   return (device_ != nullptr && device_->coming() != 0 && !failures_.failed()) || !empty();
 }
@@ -61,16 +61,16 @@ Status SubmissionQueue::submit(Queued next, Stream* stream, std::shared_ptr<Comp
   });
   if (status.is_ok()) return status;
   status = guarded([&] { return failures_.fail(what, status); });
-  if (made != nullptr) made->complete(status);  // it may be in the stream
+  if (made != nullptr) made->complete(status);  // the item may be in the stream
   return status;
 }
 
 void SubmissionQueue::wait() {
   constexpr std::int64_t kLookMs = 200;
-  constexpr std::int64_t kLookAtKernelMs = 1;  // nobody tells of the end
+  constexpr std::int64_t kLookAtKernelMs = 1;  // no notification announces the end of a kernel
   const auto runs_kernel = [&] { return device_ != nullptr && !failures_.failed() && device_->runs_kernel(); };
   const std::int64_t timeout_ms = epoch_.settings().timeout_ms;
-  // The other ranks' streams may never come: all have called, so nobody else counts the time.
+  // The other ranks' streams may never reach the call. All ranks have called, so no other timeout covers this wait.
   const Deadline longest = Deadline::after_ms(timeout_ms);
   for (bool kernel = runs_kernel(); has_queued() || kernel; kernel = runs_kernel()) {
     if (device_ != nullptr) device_->look();
@@ -109,7 +109,7 @@ bool SubmissionQueue::keeps_task() {
   const MutexLock lock(mutex_);
   if (!items_.empty()) return true;
   runs_ = false;
-  changed_.notify_all();  // who destroys the communicator
+  changed_.notify_all();  // wakes the thread that destroys the communicator
   return false;
 }
 

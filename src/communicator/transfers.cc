@@ -14,13 +14,13 @@ using schedule::Buffer;
 using schedule::Step;
 using schedule::StepKind;
 
-// More in one lane than a peer that does nothing may take: then each lane works for itself.
+// If a lane has more transfers than a passive peer can take, the lanes run independently.
 constexpr std::uint32_t kMostInOrder = 4;
 
-// From this size on a transfer that flows one way is faster read from the sender's memory than through slots, up to
-// what its plan says (Plan::most_read_bytes). Two processes that send to each other alternately, time with over time
-// without: 1.35 at 192 KiB, 0.7 from 384 to 512 KiB, 0.87 at 1 MiB, 1.2 from 2 MiB. From afar shorter ones are, too, as
-// the plan says: 0.5 at 64 KiB, 0.4 from 128 to 256 KiB.
+// From this size on, a transfer in one direction is faster if the receiver reads the sender's memory than through
+// slots, up to the plan's limit (Plan::most_read_bytes). Two processes that send to each other alternately, time with
+// over time without: 1.35 at 192 KiB, 0.7 from 384 to 512 KiB, 0.87 at 1 MiB, 1.2 from 2 MiB. If the processors are far
+// apart, shorter ones are faster too, as the plan says: 0.5 at 64 KiB, 0.4 from 128 to 256 KiB.
 constexpr std::size_t kLeastReadBytes = std::size_t{320} << 10;
 
 std::size_t bytes_of(const Transfer& t) {
@@ -31,7 +31,7 @@ transport::Reading reading_of(std::size_t bytes) {
   return bytes >= kLeastReadBytes ? transport::Reading::kAlways : transport::Reading::kNever;
 }
 
-// The next number of the pair in this direction, and what it moves.
+// Contains the next number of the pair in this direction, and what the transfer moves.
 transport::Fingerprint next_fingerprint(std::vector<std::uint32_t>* numbers, const Transfer& t) {
   const std::uint32_t number = ++(*numbers)[static_cast<std::size_t>(t.peer)];
   return executor::fingerprint_of_transfer(number, t.type, executor::count_with_element_bytes(t.opaque, t.count));
@@ -61,15 +61,15 @@ Transfers::Transfers(int rank, int ranks) : rank_(rank), ranks_(ranks) {
   }
 }
 
-// Chunk i of the input is what the i-th send reads, chunk i of the output what the i-th receive writes. Sends first:
-// none waits for anything.
+// Chunk i of the input is the data of the i-th send, chunk i of the output the data of the i-th receive. Sends come
+// first: they wait for nothing.
 schedule::Schedule Transfers::write(std::span<const Transfer> transfers) const {
   schedule::Schedule schedule;
-  schedule.shape.collective = Collective::kAllToAll;  // which they are most like: blocks that are only moved
+  schedule.shape.collective = Collective::kAllToAll;  // the most similar collective: blocks that are only moved
   schedule.shape.ranks = ranks_;
   schedule.shape.chunks = schedule.shape.blocks = static_cast<std::uint32_t>(transfers.size());
   schedule.rank = rank_;
-  // What is one group on one side of a pair may be several on the other: bytes go transfer by transfer.
+  // A group on one side of a pair may be several groups on the other: data moves transfer by transfer.
   schedule.sliceable = false;
   std::vector<Step> copies;
   std::vector<Step> receives;
@@ -104,7 +104,7 @@ Result<Transfers::Group*> Transfers::group_of(std::span<const Transfer> transfer
   if (found != groups_.end()) return found->get();
   auto group = prepare(transfers, plans);
   if (!group.is_ok()) return group.status();
-  // A program with so many groups hardly repeats one of them: none is worth keeping for longer.
+  // A program with that many different groups hardly repeats one, so none is worth keeping.
   if (groups_.size() == kMostGroups) {
     last_ = {};
     groups_.clear();
@@ -112,7 +112,7 @@ Result<Transfers::Group*> Transfers::group_of(std::span<const Transfer> transfer
   return groups_.emplace_back(std::move(*group)).get();
 }
 
-// Room for the chunks, and all that does not depend on their memory.
+// Allocates the chunks and sets everything that does not depend on their memory.
 Result<std::unique_ptr<Transfers::Group>> Transfers::prepare(std::span<const Transfer> transfers, Plans& plans) const {
   auto group = std::make_unique<Group>();
   std::array<std::size_t, 2> chunks{};
@@ -140,7 +140,7 @@ Result<std::unique_ptr<Transfers::Group>> Transfers::prepare(std::span<const Tra
   return group;
 }
 
-// Buffers lie anywhere: they are addressed from 0.
+// Buffers can be anywhere: they are addressed from 0.
 void Transfers::fill(Group* group, std::span<const Transfer> transfers) {
   std::array<std::size_t, 2> chunks{};
   std::array<std::uint64_t, 2> regions{};
@@ -155,7 +155,7 @@ void Transfers::fill(Group* group, std::span<const Transfer> transfers) {
     side.places[chunk] = {address, bytes};
     side.sources[chunk] = bind_buffer(t.buffer, bytes, address);
     side.fingerprints[chunk] = next_fingerprint(&direction_of(t).numbers, t);
-    // A region anywhere counts: what lies in one may go by zero copy.
+    // One region suffices: data in a region may go by zero copy.
     regions[s] |= side.sources[chunk].region;
     largest = std::max(largest, bytes);
     all += bytes;
@@ -169,7 +169,7 @@ void Transfers::fill(Group* group, std::span<const Transfer> transfers) {
   operation.located = &group->located;
 }
 
-// All that one transfer has of its own; the rest of the operation is as it was made.
+// Sets the fields that differ between single transfers; the rest of the operation stays.
 const executor::Operation* Transfers::bind_alone(Direction* direction, const executor::Plan& plan, const Transfer& t) {
   executor::Operation& operation = direction->operation;
   const std::size_t bytes = bytes_of(t);

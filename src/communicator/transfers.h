@@ -1,4 +1,4 @@
-// Sends and receives: what is called together runs as one schedule over a table of chunks, one for each.
+// Sends and receives: those that are called together run as one schedule with a table of chunks, one chunk for each.
 #pragma once
 
 #include <array>
@@ -16,21 +16,22 @@
 
 namespace tutti::internal {
 
-// Of one communicator. The k-th send of a rank to a peer is the k-th receive there from the rank; both know k, so that
-// what does not belong together is told apart.
+// Of one communicator. The k-th send of a rank to a peer matches the peer's k-th receive from the rank; both know k, so
+// that transfers that do not match are detected.
 //
 // Threads: the one that runs the communicator's operations.
 class Transfers {
  public:
   Transfers(int rank, int ranks);
-  // What is bound points into itself.
+  // Bound operations point into this object.
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  // The operation that does all of `transfers`, in any order but for those of one peer in one direction. Stays until
-  // the next call here. Connects to peers that are not connected yet. REQUIRES: check_own() is ok.
+  // The operation for all of `transfers`, in any order except that transfers with one peer in one direction stay in
+  // order. Valid until the next call here. Connects to peers that are not connected yet. REQUIRES: check_own() is ok.
   Result<const executor::Operation*> bind(std::span<const Transfer> transfers, Plans& plans);
-  // The same of one transfer, if one to or from its peer was bound alone before; else null, and bind() is to be called.
+  // The operation for a single transfer, if an earlier single transfer had the same peer and direction; else null, and
+  // the caller calls bind().
   [[nodiscard]] const executor::Operation* repeat(std::span<const Transfer> transfers) {
     if (transfers.size() != 1) return nullptr;
     const Transfer& transfer = transfers.front();
@@ -40,7 +41,7 @@ class Transfers {
       return nullptr;
     return bind_alone(&direction, *plan, transfer);
   }
-  // The result of such an operation: of a timeout, with what may be the reason.
+  // The result of such an operation; a timeout gets a possible reason.
   static Status explain(Status status) {
     if (status.code() != Code::kTimeout) [[likely]]
       return status;
@@ -50,7 +51,7 @@ class Transfers {
   }
 
  private:
-  // Transfers, but for what their memory is.
+  // The transfers without their buffers.
   using Key = std::vector<std::uint32_t>;
   static constexpr std::size_t kMostGroups = 64;
   // Chunks of one direction.
@@ -60,26 +61,26 @@ class Transfers {
     std::vector<transport::Fingerprint> fingerprints;
     void resize(std::size_t chunks);
   };
-  // Several transfers, prepared. Of others with that key only what each has of its own is new.
+  // Several transfers, prepared. Other transfers with the same key replace only the parts that depend on their buffers.
   struct Group {
     Key key;
     std::unique_ptr<executor::Plan> plan;
     std::array<Side, 2> sides;  // of sends, which read; of receives
     executor::ChunkTable table;
-    executor::Operation operation;   // of `table`
-    executor::LocatedSteps located;  // its
+    executor::Operation operation;   // uses `table`
+    executor::LocatedSteps located;  // of `operation`
     [[nodiscard]] bool is_of(std::span<const Transfer> transfers) const;
   };
-  // What is sent, or what is received. One transfer alone needs no table: it is a vector of one block, which one step
-  // sends or receives.
+  // Sends, or receives. A single transfer needs no table: it is a vector of one block, which one step sends or
+  // receives.
   struct Direction {
-    std::vector<std::uint32_t> numbers;                  // by peer: how many have been called
-    std::vector<std::unique_ptr<executor::Plan>> plans;  // by peer: of one alone; null if there has been none
-    executor::Operation operation;                       // the last one alone
-    executor::LocatedSteps located;                      // its
+    std::vector<std::uint32_t> numbers;                  // by peer: number of transfers called
+    std::vector<std::unique_ptr<executor::Plan>> plans;  // by peer: plan of a single transfer; null if there was none
+    executor::Operation operation;                       // the last single transfer
+    executor::LocatedSteps located;                      // of `operation`
   };
 
-  // In directions_, last_ and Group::sides, and the schedule's buffer.
+  // The index in directions_, last_ and Group::sides, and the schedule's buffer.
   static constexpr std::size_t side_of(const Transfer& t) {
     return static_cast<std::size_t>(t.sends ? schedule::Buffer::kInput : schedule::Buffer::kOutput);
   }
@@ -96,8 +97,8 @@ class Transfers {
   const int ranks_;
   std::array<Direction, 2> directions_;  // by side
   std::vector<std::unique_ptr<Group>> groups_;
-  std::array<Group*, 2> last_{};  // by whether the first transfer receives: a rank that sends and receives
-                                  // alternately finds both at once
+  std::array<Group*, 2> last_{};  // by whether the first transfer receives: a rank that alternates sends and receives
+                                  // finds both at once
 };
 
 }  // namespace tutti::internal

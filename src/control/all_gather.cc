@@ -9,7 +9,7 @@
 namespace tutti::internal::control {
 namespace {
 
-// No rank gives its part to a round before all have given theirs to the last one.
+// No rank contributes to a round before all ranks have contributed to the previous one.
 constexpr std::size_t kPartsInUse = 2;
 constexpr std::uint32_t kRoundsAhead = 1;
 
@@ -18,13 +18,13 @@ constexpr std::uint32_t kRoundsAhead = 1;
 std::uint32_t AllGather::begin(const std::string& mine) {
   const MutexLock lock(shared_.mutex);
   const std::uint32_t round = next_round_++;
-  static_cast<void>(gathering(round));  // from now on others' parts are kept
+  static_cast<void>(gathering(round));  // from now on other ranks' parts are kept
   shared_.commands.parts.emplace_back(round, mine);
   return round;
 }
 
-// A failure that comes behind the last part does not end it: watch() tells of it. A rank that comes last has all parts
-// at once, and may stand still after that: the others have its part first.
+// A failure after the last part does not end the wait: watch() reports it. A rank that joins last has all parts at
+// once, and may stop running after that: so its own part is sent to the others first.
 Result<std::vector<std::string>> AllGather::await(std::uint32_t round, Deadline deadline,
                                                   const ControlTree::GivesUp& gives_up) {
   const MutexLock lock(shared_.mutex);
@@ -66,8 +66,8 @@ Status AllGather::hopeless(const Gathering& at) {
   return Status::remote(list_ranks({members_.rank_at(missed.front())}) + " left during the initialisation");
 }
 
-// Of the ranks whose parts are missing those next to one whose part is there, or to this one: a rank that passes
-// nothing on may hide those behind it.
+// Of the ranks whose parts are missing, those next to a rank whose part is here, or next to this rank: a rank that
+// forwards nothing may hide the ranks behind it.
 std::vector<int> AllGather::to_blame(const RankSet& places) const {
   const auto here = [&](int rank) { return rank == members_.rank() || places.contains(members_.place_of(rank)); };
   const int self = members_.self();
@@ -89,7 +89,7 @@ std::vector<int> AllGather::to_blame(const RankSet& places) const {
 void AllGather::give(std::uint32_t round, std::string part) {
   const RankSet place = members_.own_place();
   {
-    // Not before: a failure that the tree's thread tells meanwhile comes first.
+    // The lock is taken only here: a failure that the tree's thread reports before comes first.
     const MutexLock lock(shared_.mutex);
     Gathering& at = gathering(round);
     at.parts[static_cast<std::size_t>(place.front())] = part;
@@ -140,7 +140,7 @@ void AllGather::pass_on(std::uint32_t round, bool at_once) {
   }
   if (waits && due_ns_ == 0) due_ns_ = now_ns() + wait_ms_ * 1'000'000;
   if (!complete) return;
-  // This rank has all parts, and may be stopped from now on. So first it sends its own part to the others.
+  // This rank has all parts, and may be stopped from now on. So it first sends its own part to the others.
   neighbours_.flush();
   const MutexLock lock(shared_.mutex);
   if (const auto found = gatherings_.find(round); found != gatherings_.end()) found->second.passed_on = true;

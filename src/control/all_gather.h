@@ -1,9 +1,10 @@
 // The all-gathers of a communicator, which are numbered.
 //
-// Parts are merged on their way: a rank passes them upwards when all below it are there, downwards when all are. Those
-// of ranks that come long before others go on without them, so that all know whose parts are missing.
+// Parts are merged on their way: a rank forwards them up when all below it are here, down when all are here. If some
+// ranks come long before others, their parts are forwarded without the rest, so that all ranks know whose parts are
+// missing.
 //
-// Threads: see each part.
+// Threads: as stated for each part.
 #pragma once
 
 #include <cstdint>
@@ -37,28 +38,28 @@ class AllGather {
   void give(std::uint32_t round, std::string part);
   enum class Heard : std::uint8_t {
     kKept,
-    kLate,   // this rank has had all for long, and others may not
-    kAhead,  // of a round that no member can have begun
+    kLate,   // this rank had all parts long ago, but other ranks may not have
+    kAhead,  // the round is one that no member can have begun
   };
   Heard hear(Parts parts, const Neighbour* from);
-  // Those that are due by the tree's shape, or `at_once` all.
+  // Sends the parts that are due by the tree's shape, or all if `at_once`.
   void pass_on(std::uint32_t round, bool at_once);
   void pass_on_all();
-  // When they are to go on at the latest; 0: none waits.
+  // When waiting parts must be forwarded at the latest; 0: none waits.
   [[nodiscard]] std::int64_t due_ns() const { return due_ns_; }
   void advance(std::int64_t now_ns);
-  // A rank has become a neighbour, perhaps anew.
+  // A rank has become a neighbour, perhaps again.
   void meet(int job_rank);
-  // The last frames of this rank's own parts, which others may still need.
+  // The last frames with this rank's parts, which other ranks may still need.
   [[nodiscard]] const std::vector<std::string>& own() const { return own_; }
 
  private:
   // By place.
   struct Gathering {
     std::vector<std::string> parts;
-    RankSet places;               // whose parts are there
-    std::map<int, RankSet> told;  // whose parts each neighbour has, by its rank in the job
-    bool passed_on = false;       // all parts are there, and on their way to all neighbours
+    RankSet places;               // whose parts are here
+    std::map<int, RankSet> told;  // whose parts each neighbour has, by the neighbour's rank in the job
+    bool passed_on = false;       // all parts are here, and sent to all neighbours
   };
   Gathering& gathering(std::uint32_t round) TUTTI_REQUIRES(shared_.mutex);
   [[nodiscard]] Status hopeless(const Gathering& at) TUTTI_REQUIRES(shared_.mutex);
@@ -73,7 +74,7 @@ class AllGather {
 
   std::vector<std::string> own_;
   std::int64_t due_ns_ = 0;
-  std::int64_t wait_ms_ = kFirstMs;  // for others to be merged with, the next time
+  std::int64_t wait_ms_ = kFirstMs;  // the next wait for other parts to merge with
 
   std::uint32_t next_round_ TUTTI_GUARDED_BY(shared_.mutex) = 0;
   std::map<std::uint32_t, Gathering> gatherings_ TUTTI_GUARDED_BY(shared_.mutex);  // by round

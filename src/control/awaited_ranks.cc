@@ -10,17 +10,17 @@ namespace {
 constexpr std::int64_t kMs = 1'000'000;
 // Almost all ranks find another parent sooner.
 constexpr std::int64_t kRootAsksMs = 100;
-constexpr std::int64_t kAllAskMs = 8000;     // the root does not: it is stopped perhaps
+constexpr std::int64_t kAllAskMs = 8000;     // if the root does not ask: it may be stopped
 constexpr std::ptrdiff_t kMostAsked = 64;    // at the same time
-constexpr std::int64_t kAskMs = 1000;        // for the answer
-constexpr std::int64_t kAskAgainMs = 1000;   // after it
+constexpr std::int64_t kAskMs = 1000;        // the time to answer
+constexpr std::int64_t kAskAgainMs = 1000;   // after an answer
 constexpr std::int64_t kLongestMs = 10'000;  // between two questions to a rank that does not answer
 constexpr std::int64_t kLeastWaitMs = 10;
 
 }  // namespace
 
-// One that had no other neighbour may have died unseen, together with those below it: so these are awaited at the same
-// time, until one above them is heard of.
+// A rank without another neighbour may have died unseen, together with the ranks below it: so these are awaited as
+// well, until a rank above them is found.
 void AwaitedRanks::await_below(int gone) {
   awaited_.erase(gone);
   for (const int rank : view_.below(gone, true)) {
@@ -45,7 +45,7 @@ void AwaitedRanks::prepare(net::PollSet* set, bool is_root) {
   const std::int64_t now = now_ns();
   for (auto& [rank, awaited] : awaited_) {
     const std::int64_t next_ns = awaited.dial ? awaited.asked_ns + kAskMs * kMs : ask_ns(awaited, is_root);
-    // At once not even one that is due: the others that are asked come first.
+    // A due rank does not make this wait end at once: the ranks being asked come first.
     set->wake_at(Deadline::after_ms(std::max(kLeastWaitMs, (next_ns - now + kMs - 1) / kMs)));
     if (awaited.dial) awaited.dial->prepare(set);
   }
@@ -79,7 +79,7 @@ void AwaitedRanks::begin_asking(int rank, Awaited* awaited) const {
   if (!awaited->dial) awaited->not_before_ns = awaited->asked_ns + kLongestMs * kMs;
 }
 
-// By what the rank, or its host, has answered, or for want of an answer.
+// Decides from the answer of the rank or of its host, or from a missing answer.
 bool AwaitedRanks::is_lost(int rank, Awaited* awaited, const net::PollSet& set) const {
   const std::int64_t now = now_ns();
   const auto pause = [&](std::int64_t ms) {
@@ -90,7 +90,7 @@ bool AwaitedRanks::is_lost(int rank, Awaited* awaited, const net::PollSet& set) 
     awaited->dial->process(set);
     const bool refused = awaited->dial->gone_for(kRefusedMs);
     if (refused && awaited->refused_ns == 0) awaited->refused_ns = now - kRefusedMs * kMs;
-    if (awaited->dial->done()) {  // it is alive, and has time to find a parent
+    if (awaited->dial->done()) {  // it is alive, and gets time to find a parent
       awaited->since_ns = now;
       awaited->refused_ns = 0;
       awaited->pause_ms = kAskAgainMs;

@@ -25,7 +25,7 @@ const CallRecord* find(const CallSummary& summary, std::uint32_t sequence) {
   return found == summary.calls.end() ? nullptr : &*found;
 }
 
-// Of the first `number` operations, if that is still known.
+// The hash of the first `number` operations, if it is still known.
 std::optional<std::uint64_t> hash_after(const CallSummary& summary, std::uint32_t number) {
   if (number == summary.operations) return summary.hash;
   const CallRecord* const next = find(summary, number + 1);

@@ -8,7 +8,7 @@
 namespace tutti::internal {
 namespace {
 
-// Stalled ranks stand within a few operations of each other.
+// Stalled ranks are within a few operations of each other.
 constexpr std::uint32_t kMaxEntries = 128;
 
 }  // namespace
@@ -16,7 +16,7 @@ constexpr std::uint32_t kMaxEntries = 128;
 Status CallLedger::add(int rank, const std::vector<CallRecord>& calls, bool* is_new) {
   *is_new = false;
   for (const CallRecord& call : calls) {
-    // Numbers come again after 2^32: what is far behind must not be taken for the call that has its number then.
+    // Numbers repeat after 2^32: an old record must not be mistaken for the later call with its number.
     std::erase_if(entries_, [&](const Reported& e) { return is_before(e.call.sequence + kMaxEntries, call.sequence); });
     const auto known = std::find_if(entries_.begin(), entries_.end(),
                                     [&](const Reported& entry) { return entry.call.sequence == call.sequence; });
@@ -31,7 +31,7 @@ Status CallLedger::add(int rank, const std::vector<CallRecord>& calls, bool* is_
     if (known->call.call != call.call) {
       return Status::mismatch(fmt::format("ranks called different operations: {}, {}{}", both, other, call.text));
     }
-    // The calls that differed are too long ago for anybody to remember.
+    // The calls that differed are too old to be known on any rank.
     if (known->call.before != call.before) {
       return Status::mismatch(fmt::format(
           "ranks called different operations before this one: {}, {}the same after other calls", both, other));

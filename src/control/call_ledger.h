@@ -1,9 +1,8 @@
-// Finds ranks that wait for each other because they have called different things.
+// Finds ranks that wait for each other because they have called different operations.
 //
-// A rank in whose operation nothing moves reports its last calls, by number. Two ranks that called
-// different things under one number, or decided differently how to run it, are wrong whatever else is
-// going on, so a difference is proof; that a rank has not reported, or stands at another number, proves nothing (it may
-// be late, or through).
+// A rank whose operation makes no progress reports its last calls, by number. If two ranks called different operations
+// under one number, or decided differently how to run it, that is an error in every case, so a difference is proof. A
+// missing report, or one with another number, proves nothing: the rank may be late, or may have finished.
 #pragma once
 
 #include <deque>
@@ -17,16 +16,16 @@ namespace tutti::internal {
 // Not thread-safe.
 class CallLedger {
  public:
-  // kMismatch, naming both ranks and calls, if `calls` of `rank` contradict what is known. *is_new: whether
-  // any of them was not known already, from whichever rank.
+  // kMismatch, naming both ranks and calls, if `calls` of `rank` contradict what is known. *is_new: at least one of
+  // them was not known from any rank.
   Status add(int rank, const std::vector<CallRecord>& calls, bool* is_new);
 
  private:
   struct Reported {
     CallRecord call;
-    int rank;  // that first reported it, or first with its plan
+    int rank;  // that reported it first, or first with its plan
   };
-  std::deque<Reported> entries_;  // the latest last
+  std::deque<Reported> entries_;  // the latest is last
 };
 
 }  // namespace tutti::internal

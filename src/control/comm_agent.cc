@@ -12,7 +12,7 @@
 namespace tutti::internal::control {
 namespace {
 
-// While this rank still makes its part. Ranks that miss a decision decide themselves.
+// Decisions kept while this rank still makes its part. Ranks that miss a decision decide themselves.
 constexpr std::size_t kEarlyDecisions = 64;
 
 }  // namespace
@@ -33,14 +33,15 @@ CommAgent::CommAgent(SocketTree* tree, const CommMembers& members, CommId parent
       leave_notices_(members, shared, &tree->neighbours(), &gathers_),
       refusals_(members, shared, &tree->neighbours()) {}
 
-// ---- What other threads want --------------------------------------------------------------------
+// ---- Commands of other threads ------------------------------------------------------------------
 
 bool CommAgent::wants_to_go() const {
   const MutexLock lock(shared_.mutex);
   return shared_.commands.mute();
 }
 
-// Whether this rank goes, as far as it has told its peers: who leaves meanwhile has not done so yet.
+// Returns whether this rank goes, if it has told its peers: a thread that asks to leave during this call has not done
+// so yet.
 bool CommAgent::handle_commands() {
   Commands commands;
   {
@@ -82,7 +83,7 @@ bool CommAgent::hear(const Header& header, net::Unpacker* unpacker, const std::s
   const FrameKind kind = header.kind;
   if (kind == FrameKind::kParts) {
     Parts parts;
-    // Of other members the parts may have other places.
+    // With other members, the parts may have other places.
     const bool same = header.members == members_.name().members;
     if (!unpack_parts(unpacker, ranks, same ? members_.size() : ranks, &parts)) return false;
     const int said_by = members_.rank_of(parts.from);
@@ -118,7 +119,7 @@ bool CommAgent::hear(const Header& header, net::Unpacker* unpacker, const std::s
   return true;
 }
 
-// Whether a frame is of this communicator's members. `from`: the rank that made the frame; -1 if it is not known.
+// Whether a frame names this communicator's members. `from`: the rank that made the frame; -1 if not known.
 bool CommAgent::are_members(const std::string& members, int from) {
   if (members == members_.name().members) return true;
   fail_by_clash(from);
@@ -157,13 +158,13 @@ void CommAgent::on_decision(std::string decision) {
 
 // ---- Failures -----------------------------------------------------------------------------------
 
-// After the first failure of a communicator nothing is told any more.
+// After the first failure of a communicator, no later one is reported.
 void CommAgent::on_notice(const Notice& notice, const std::string& frame, Reach reach, const Neighbour* from) {
   if (std::exchange(any_notice_, true)) return;
-  pass_on_at_once();  // what has come before it
-  // First the others: who learns of the failure here may end this process.
+  pass_on_at_once();  // everything that arrived before it
+  // Tells the other ranks first: a thread that learns of the failure here may end this process.
   notice_ = frame;
-  // This rank's own goes to all neighbours: see frame_router.h.
+  // This rank's own notice goes to all neighbours: see frame_router.h.
   from == nullptr || reach == Reach::kJob ? tree_.neighbours().flood(frame, from)
                                           : tree_.neighbours().flood_to(members_.name().members, frame, from);
   tree_.neighbours().flush();
@@ -174,13 +175,13 @@ void CommAgent::fail(const Notice& notice) {
   on_notice(notice, pack_notice(members_.name(), notice), Reach::kMembers, nullptr);
 }
 
-// Members of the other communicator may not be members of this one, so all ranks hear of it.
+// Members of the other communicator may not be members of this one, so the notice goes to all ranks.
 void CommAgent::fail_by_clash(int from) {
   const Notice notice = clash_of_ids(from);
   on_notice(notice, pack_notice(members_.name(), notice, FrameKind::kClash), Reach::kJob, nullptr);
 }
 
-// The other ranks only: this one knows.
+// Tells only the other ranks: this one knows.
 void CommAgent::tell_failure(const Notice& notice) {
   if (std::exchange(any_notice_, true)) return;
   pass_on_at_once();
@@ -199,7 +200,7 @@ void CommAgent::fail_here(const Status& status) noexcept {
   if (watching != nullptr) watching->failure->fail(status);
 }
 
-// All ranks are told of the death itself.
+// The other ranks receive the death itself.
 void CommAgent::hear_death(const Death& death) {
   const int rank = members_.rank_of(death.rank);
   if (rank < 0 || leave_notices_.has_departed(rank)) return;
@@ -207,7 +208,7 @@ void CommAgent::hear_death(const Death& death) {
   fail_here(Status::remote(describe_rank(rank, death.host, death.pid) + " died: connection lost"));
 }
 
-// One that has not made its part yet will not.
+// If the rank has not made its part yet, it will not.
 void CommAgent::hear_bye(int job_rank) {
   const int rank = members_.rank_of(job_rank);
   if (id() == 0 || rank < 0) return;
@@ -233,7 +234,7 @@ Whereabouts CommAgent::whereabouts() const {
   return watching != nullptr && watching->witness.where ? watching->witness.where() : Whereabouts{};
 }
 
-// In the answer's own numbering only members count.
+// The answer is in this communicator's numbering and lists only its members.
 void CommAgent::hear_answer(const Answer& answer) {
   const auto watching = shared_.who_watches();
   if (watching == nullptr || !watching->witness.answered) return;
@@ -254,7 +255,7 @@ void CommAgent::on_leave_notices(const std::vector<LeaveNotice>& leave_notices, 
     const RankSet is_new = leave_notices_.hear(leave_notice, from, &watching);
     if (is_new.empty()) continue;
     heard_of_.add(is_new);
-    // Who sees that they have left may compare.
+    // The notices are stored first: a thread that sees the departure may compare calls with them.
     const std::vector<int> ranks = members_.ranks_at(is_new);
     for (const int rank : ranks) {
       if (watching != nullptr) watching->failure->set_departed({rank, leave_notice.calls.operations});
@@ -266,7 +267,7 @@ void CommAgent::on_leave_notices(const std::vector<LeaveNotice>& leave_notices, 
   leave_notices_.pass_on(false);
 }
 
-// Once: this rank calls nothing more.
+// Sent once: this rank calls nothing more.
 void CommAgent::send_leave_notice() {
   if (leave_notices_.has_parted()) return;
   leave_notices_.part(own_calls());
@@ -282,7 +283,7 @@ CallSummary CommAgent::own_calls() const {
   return watching != nullptr && watching->witness.calls ? watching->witness.calls() : CallSummary();
 }
 
-// A rank that has not sent its own may still call what the other has called.
+// A rank that has not sent its leave notice may still call what the other has called.
 void CommAgent::judge(int rank, const CallSummary& calls) {
   const auto watching = shared_.who_watches();
   if (watching == nullptr || watching->failure->failed()) return;
@@ -296,10 +297,10 @@ void CommAgent::judge_departed() {
   for (const LeaveNotice& left : shared_.all_departed()) judge(members_.rank_at(left.places.front()), left.calls);
 }
 
-// Upwards only as far as they are new, so that a thousand ranks that wait for one cost one message each.
+// Only new records go up, so that a thousand ranks that wait for one cost one message each.
 void CommAgent::hear_calls(Calls calls, const Neighbour* from) {
   const int rank = members_.rank_of(calls.rank);
-  if (rank < 0) return;  // of another communicator with the same id: all are told so
+  if (rank < 0) return;  // a rank of another communicator with the same id: every rank gets that error
   bool is_new = false;
   const Status known = ledger_.add(rank, calls.records, &is_new);
   if (!known.is_ok()) return fail({known.code(), known.message()});
@@ -310,12 +311,12 @@ void CommAgent::report_own(std::vector<CallRecord> calls) {
   hear_calls({false, members_.self(), std::move(calls)}, nullptr);
 }
 
-// Once in the life of a communicator: who asks knows that ranks differ, and no operation succeeds after that.
+// Once in the life of a communicator: the rank that asks knows that ranks differ, and no operation succeeds after that.
 void CommAgent::on_compare(const std::string& frame, const Neighbour* from) {
   if (std::exchange(asked_for_calls_, true)) return;
   tree_.neighbours().flood_to(members_.name().members, frame, from);
   report_own(own_calls().calls);
-  // A rank that has left cannot be asked, but has told.
+  // A rank that has left cannot be asked, but its leave notice has its calls.
   for (const LeaveNotice& left : shared_.all_departed()) {
     hear_calls({false, members_.job_rank_of(members_.rank_at(left.places.front())), left.calls.calls}, nullptr);
   }
@@ -344,8 +345,8 @@ void CommAgent::meet(int job_rank) {
   gathers_.meet(job_rank);
 }
 
-// In the order in which it was said first; what other ranks have said as well, which may be gone, or not heard where a
-// member that knows it does not pass it on.
+// Resends in the original order, and includes other ranks' messages: those ranks may be gone, or a member that already
+// knows a message may not have forwarded it.
 void CommAgent::say_again() {
   for (const std::string& frame : told()) tree_.neighbours().flood(frame, nullptr);
   if (asked_for_calls_) {
@@ -354,8 +355,8 @@ void CommAgent::say_again() {
   }
 }
 
-// Of the job's first communicator all ranks are members: one that dies while they gather ends that, and one that leaves
-// has passed on all parts before.
+// All ranks are members of the job's first communicator: if one dies while they gather, the all-gather fails, and if
+// one leaves, it has forwarded all parts before.
 std::vector<std::string> CommAgent::own_parts() const {
   return id() != 0 && !leave_notices_.is_over() ? gathers_.own() : std::vector<std::string>();
 }

@@ -1,7 +1,7 @@
-// What the tree's thread does for one communicator: it carries out what other threads have asked for (ControlComm), and
-// hears what other ranks say.
+// The work of the tree's thread for one communicator: it executes the commands of other threads (ControlComm), and
+// handles the messages of other ranks.
 //
-// Threads: the tree's alone. id(), members() and parent() any.
+// Threads: the tree's only. id(), members() and parent(): any.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ namespace tutti::internal::control {
 
 class SocketTree;
 
-// Says that another communicator has the same id. `from`: a rank of that one in this numbering; -1: unknown.
+// The error that another communicator has the same id. `from`: a rank of that one in this numbering; -1: unknown.
 Notice clash_of_ids(int from);
 
 class CommAgent {
  public:
-  // All outlive it. `parent`: the communicator that this one is made of; 0 also of the first. `may_miss_members`: it
-  // fails also if a member has left `parent` without making its part of this one.
+  // All outlive it. `parent`: the communicator from which this one is made; 0 also for the first. `may_miss_members`:
+  // it fails also if a member has left `parent` without making its part of this one.
   CommAgent(SocketTree* tree, const CommMembers& members, CommId parent, bool may_miss_members, CommShared* shared);
   CommAgent(const CommAgent&) = delete;
   CommAgent& operator=(const CommAgent&) = delete;
@@ -41,13 +41,14 @@ class CommAgent {
   [[nodiscard]] AllGather& gathers() { return gathers_; }
   [[nodiscard]] const LeaveNotices& leave_notices() const { return leave_notices_; }
 
-  // Does what other threads have asked for. Returns whether it is to be dismissed, having said so to the others.
+  // Executes the commands of other threads. Returns whether the communicator can be dismissed; then the other ranks
+  // have been told.
   [[nodiscard]] bool handle_commands();
-  // The same of a tree that can tell nobody anything.
+  // The same for a tree that can no longer send anything.
   [[nodiscard]] bool wants_to_go() const;
-  // The communicator fails, here and everywhere.
+  // Fails the communicator, here and on all ranks.
   void fail(const Notice& notice);
-  // It fails here; nobody can be told.
+  // Fails it here; no other rank can be told.
   void fail_here(const Status& status) noexcept;
 
   // ---- From other ranks
@@ -55,30 +56,31 @@ class CommAgent {
   bool hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from);
   void hear_calls(Calls calls, const Neighbour* from);
   void hear_death(const Death& death);
-  // A rank has left the job, and with it all communicators; or the communicator that this one is made of.
+  // A rank has left the job, and with it all communicators; or it has left the communicator from which this one is
+  // made.
   void hear_bye(int job_rank);
-  // A rank has left another communicator, perhaps the one that this is made of.
+  // A rank has left another communicator, which may be the parent.
   void hear_left(CommId comm, int job_rank);
-  // The same of all that had left before.
+  // The same for all ranks that had left before.
   void hear_departed(const CommAgent& comm);
   void hear_answer(const Answer& answer);
   [[nodiscard]] Whereabouts whereabouts() const;
 
   // ---- Parts and leave notices wait to be merged with others
   void pass_on_at_once();
-  // When they are to go on at the latest; 0: none waits.
+  // When they must be forwarded at the latest; 0: none waits.
   [[nodiscard]] std::int64_t due_ns() const;
   void advance(std::int64_t now_ns);
 
   // ---- Resending
-  // A rank has become a neighbour, perhaps anew, and may have heard nothing.
+  // A rank has become a neighbour, perhaps again, and may have received nothing.
   void meet(int job_rank);
-  // What may have been lost on the way.
+  // Resends messages that may have been lost.
   void say_again();
-  // What this rank says when it leaves, for later neighbours. Its parts and the failure come first: a rank that hears a
-  // leave notice without the part takes it for a failure, and without the failure for a mismatch.
+  // The messages of this rank when it leaves, for later neighbours. Its parts and the failure come first: a rank that
+  // receives a leave notice without the part reports a failure, and without the failure a mismatch.
   [[nodiscard]] std::vector<std::string> farewell() const;
-  // The same while it stays, of all that have left as far as this rank knows, itself included.
+  // The same while it stays, for all ranks that are known to have left.
   [[nodiscard]] std::vector<std::string> told() const;
 
  private:
@@ -106,10 +108,10 @@ class CommAgent {
   AllGather gathers_;
   LeaveNotices leave_notices_;
   RefusalNotices refusals_;
-  CallLedger ledger_;        // of this rank and those below it
-  RankSet heard_of_;         // the places of ranks that have made their parts, as far as is known
-  bool any_notice_ = false;  // all members have been told of a failure, or will be
-  std::string notice_;       // by this frame, unless it was a death
+  CallLedger ledger_;        // calls of this rank and of those below it
+  RankSet heard_of_;         // the places of ranks that are known to have made their parts
+  bool any_notice_ = false;  // all members know of a failure, or will be told
+  std::string notice_;       // the frame with the failure, unless it was a death
   bool asked_for_calls_ = false;
 };
 

@@ -1,5 +1,6 @@
-// What the tree's thread and the other threads of a process share of one communicator, under one lock. Other threads
-// leave commands, and wait for `changed`; the tree's thread carries the commands out, and writes down what it hears.
+// The state of one communicator that the tree's thread and the other threads of a process share, under one lock. Other
+// threads leave commands, and wait for `changed`; the tree's thread executes the commands, and records what it
+// receives.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +20,25 @@
 
 namespace tutti::internal::control {
 
-// Who is told what happens.
+// The receivers of events.
 struct Watching {
   std::shared_ptr<FailureState> failure;
   Witness witness;
 };
 
-// What other threads want.
+// Requests of other threads.
 struct Commands {
-  std::vector<std::pair<std::uint32_t, std::string>> parts;  // this rank's, with their rounds
-  Status announcement;                                       // the first
+  std::vector<std::pair<std::uint32_t, std::string>> parts;  // this rank's parts, with their rounds
+  Status announcement;                                       // the first one
   std::vector<std::vector<CallRecord>> reports;
   std::vector<Question> questions;
   std::vector<std::string> decisions;
-  std::optional<Refusal> refusal;  // the last
+  std::optional<Refusal> refusal;  // the last one
   bool comparing = false;
   bool finishing = false;
   bool leaving = false;
-  bool ending = false;  // without leaving
-  // Nobody listens any more.
+  bool ending = false;  // ends without a leave notice
+  // No thread listens any more.
   [[nodiscard]] bool mute() const { return leaving || ending; }
 };
 
@@ -46,14 +47,14 @@ struct CommShared {
   ConditionVariable changed;
   Commands commands TUTTI_GUARDED_BY(mutex);
   std::shared_ptr<const Watching> watching TUTTI_GUARDED_BY(mutex);  // null during initialisation
-  std::map<int, Refusal> early_refusals TUTTI_GUARDED_BY(mutex);     // heard before that: the last of each rank
+  std::map<int, Refusal> early_refusals TUTTI_GUARDED_BY(mutex);     // received before that: the last one of each rank
   std::vector<std::string> early_decisions TUTTI_GUARDED_BY(mutex);  // likewise
-  Status failure TUTTI_GUARDED_BY(mutex);                            // the first
-  std::uint32_t refusal_told TUTTI_GUARDED_BY(mutex) = 0;            // the last serial number that is
-  std::vector<LeaveNotice> departed TUTTI_GUARDED_BY(mutex);  // of all ranks that have left, this one among them,
-  RankSet departed_places TUTTI_GUARDED_BY(mutex);            // all together
-  bool compared TUTTI_GUARDED_BY(mutex) = false;              // own calls with those of all who have left
-  bool all_parted TUTTI_GUARDED_BY(mutex) = false;            // all ranks have sent their leave notices
+  Status failure TUTTI_GUARDED_BY(mutex);                            // the first one
+  std::uint32_t refusal_told TUTTI_GUARDED_BY(mutex) = 0;            // serial number of the last one sent
+  std::vector<LeaveNotice> departed TUTTI_GUARDED_BY(mutex);         // of all ranks that have left, including this one,
+  RankSet departed_places TUTTI_GUARDED_BY(mutex);                   // of all of them
+  bool compared TUTTI_GUARDED_BY(mutex) = false;                     // own calls with those of all departed ranks
+  bool all_parted TUTTI_GUARDED_BY(mutex) = false;                   // all ranks have sent their leave notices
 
   [[nodiscard]] std::shared_ptr<const Watching> who_watches() const TUTTI_EXCLUDES(mutex) {
     const MutexLock lock(mutex);

@@ -9,7 +9,7 @@
 namespace tutti::internal::control {
 namespace {
 
-constexpr std::size_t kMaxLeft = 1024;  // of which others may still speak
+constexpr std::size_t kMaxLeft = 1024;  // of which other ranks may still send frames
 
 }  // namespace
 

@@ -1,8 +1,8 @@
-// Tells every rank where all the others run and listen. Contacts are merged on their way as parts are
-// (all_gather.h): upwards when all below this rank are known, downwards when all are, or after a while without the
-// rest. All ranks have them before the first all-gather ends.
+// Tells every rank where all the others run and listen. Contacts are merged on their way like parts (all_gather.h):
+// forwarded up when all below this rank are known, down when all are known, or after a while without the rest. All
+// ranks have them before the first all-gather ends.
 //
-// Threads: the tree's alone.
+// Threads: the tree's only.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ class ContactExchange {
   ContactExchange(JobView* view, Neighbours* neighbours) : view_(*view), neighbours_(*neighbours) {}
 
   void hear(std::vector<Contact> contacts, const Neighbour& from);
-  // To the neighbours those that are due by the tree's shape, or `at_once` all.
+  // Sends the neighbours the contacts that are due by the tree's shape, or all if `at_once`.
   void pass_on(bool at_once);
-  // A rank has become a neighbour. It has all contacts, if this rank has.
+  // A rank has become a neighbour. It gets all contacts that this rank has.
   void meet(int rank);
-  // When those that wait to be merged with others go on; 0: none wait.
+  // When contacts that wait to be merged are forwarded; 0: none waits.
   [[nodiscard]] std::int64_t due_ns() const { return due_ns_; }
   void advance(std::int64_t now_ns);
 

@@ -10,7 +10,7 @@
 namespace tutti::internal::control {
 namespace {
 
-// How often a rank that waits for the others' leave notices looks whether it still should.
+// How often a rank that waits for the others' leave notices checks whether it should continue.
 constexpr std::int64_t kLookMs = 20;
 // The tree's thread answers in microseconds, unless the machine is very busy.
 constexpr std::int64_t kCompareMs = 1000;
@@ -134,7 +134,7 @@ void ControlComm::compare_calls() {
 void ControlComm::report_refusal(const Refusal& refusal, std::int64_t wait_ms) {
   const Deadline deadline = Deadline::after_ms(wait_ms);
   command([&](Commands* commands) {
-    // Another thread may have brought a later one.
+    // another thread may have stored a later one
     if (!commands->refusal || is_before(commands->refusal->serial, refusal.serial)) commands->refusal = refusal;
   });
   if (tree_->is_forked()) return;
@@ -158,7 +158,7 @@ Status ControlComm::compare_with_departed() {
 
 // ---- Leaving ------------------------------------------------------------------------------------
 
-// Waits for something to change; false if nothing is waited for any longer.
+// Waits for a change; false if the wait is over.
 bool ControlComm::look_again(Deadline deadline) {
   if (shared_.watching->failure->failed() || deadline.passed()) return false;
   shared_.changed.wait_until(shared_.mutex, Deadline::after_ms(kLookMs));

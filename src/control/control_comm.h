@@ -1,8 +1,8 @@
-// What one communicator has of the job's control tree: a ControlTree of its own numbering. See control_tree.h for what
-// it promises, socket_tree.h for what carries its messages.
+// One communicator's part of the job's control tree: a ControlTree with the communicator's own numbering. See
+// control_tree.h for the interface, socket_tree.h for the transport of messages.
 //
-// Other threads leave commands here (comm_shared.h), which the tree's thread carries out (comm_agent.h); that thread
-// alone speaks and listens.
+// Other threads leave commands here (comm_shared.h), which the tree's thread executes (comm_agent.h); only that thread
+// sends and receives.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ class SocketTree;
 
 class ControlComm final : public ControlTree {
  public:
-  // `members`: their ranks in the job, by rank in this communicator; the tree's own is among them. Made of `parent`:
-  // see ControlTree::split(). 0, and no `gives_up`, for the first.
+  // `members`: their ranks in the job, by rank in this communicator; they include the tree's own rank. `parent`: the
+  // communicator from which it is made, see ControlTree::split(). 0, and no `gives_up`, for the first.
   ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vector<int> members, CommId parent = 0,
               GivesUp gives_up = {});
   ~ControlComm() override;
 
-  // Once, before all else.
+  // Called once, before everything else.
   Status enlist();
 
   using ControlTree::split;
@@ -46,16 +46,16 @@ class ControlComm final : public ControlTree {
   void leave() override;
 
  private:
-  // Somebody listens, and this rank watches.
+  // Whether the tree's thread listens and watch() was called.
   [[nodiscard]] bool takes_commands() const TUTTI_REQUIRES(shared_.mutex);
-  // Lets `write` change the commands, and wakes the tree's thread, if takes_commands().
+  // `write` changes the commands and wakes the tree's thread, if takes_commands().
   template <class Write>
   void command(Write write) TUTTI_EXCLUDES(shared_.mutex);
   bool look_again(Deadline deadline) TUTTI_REQUIRES(shared_.mutex);
 
   const std::shared_ptr<SocketTree> tree_;
   const CommMembers members_;
-  const GivesUp gives_up_;  // called during initialisation only
+  const GivesUp gives_up_;  // called only during initialisation
   bool enlisted_ = false;   // constant after enlist()
   CommShared shared_;
   CommAgent agent_;

@@ -10,7 +10,8 @@ namespace tutti::internal::control {
 namespace {
 
 constexpr std::int64_t kMaxPatienceMs = 60'000;
-constexpr std::size_t kMaxWordsBytes = 4096;  // of a call's description and its hint, which have a few hundred
+// Limit for a call's description and its hint, which have a few hundred bytes.
+constexpr std::size_t kMaxWordsBytes = 4096;
 
 using net::kMaxAddresses;
 
@@ -25,7 +26,7 @@ bool take(net::Unpacker* unpacker, Question* question) {
   question->waited_ms = unpacker->number<std::int64_t>();
   question->what = unpacker->text();
   question->hint = unpacker->text();
-  const bool tells = question->waited_ms > 0;  // then of which operation
+  const bool tells = question->waited_ms > 0;  // then it names the operation
   return question->patience_ms >= 0 && question->patience_ms <= kMaxPatienceMs && question->waited_ms >= 0 &&
          tells != question->what.empty() && question->what.size() <= kMaxWordsBytes &&
          question->hint.size() <= kMaxWordsBytes;
@@ -77,7 +78,7 @@ net::Packer begin_named(FrameKind kind, const CommName& comm) {
   return packer;
 }
 
-// To the ranks of one communicator, whoever passes them on.
+// Whether the frame goes to the ranks of one communicator, whichever ranks forward it.
 bool names_members(std::uint8_t kind) {
   return kind >= static_cast<std::uint8_t>(FrameKind::kParts) && kind < static_cast<std::uint8_t>(FrameKind::kCalls);
 }
@@ -98,11 +99,11 @@ bool take(net::Unpacker* unpacker, int ranks, RankSet* set) {
   return unpacker->ok();
 }
 
-// What ranks tell of themselves is mostly alike. So bytes that follow others are told by what differs: alternately how
-// many are as there, and how many are not, with these.
+// Ranks' contributions are mostly alike. So bytes are encoded by their difference from preceding ones: alternately the
+// number of equal bytes, and the number of different bytes followed by these.
 void put_like(net::Packer* packer, const std::string& bytes, const std::string& before) {
   constexpr std::size_t kMost = 255;
-  constexpr std::size_t kShort = 3;  // so few that are alike are told again
+  constexpr std::size_t kShort = 3;  // shorter equal runs are sent as different bytes
   const auto same = [&](std::size_t at) { return at < before.size() && at < bytes.size() && bytes[at] == before[at]; };
   const auto begins_same = [&](std::size_t at) {
     for (std::size_t i = 0; i < kShort; ++i) {
@@ -170,7 +171,7 @@ bool is_member(const std::string& members, int rank) {
 
 bool any_member(const std::string& members, const RankSet& ranks) {
   return std::any_of(ranks.ranges().begin(), ranks.ranges().end(), [&](const RankSet::Range& range) {
-    // No bit is behind the last member's.
+    // No bit is set behind the last member's.
     const int end = members.empty() ? range.end : std::min(range.end, static_cast<int>(members.size() * 8));
     for (int rank = range.first; rank < end; ++rank) {
       if (rank % 8 == 0 && rank + 8 <= end && !members.empty() && members[static_cast<std::size_t>(rank) / 8] == 0) {

@@ -1,7 +1,7 @@
-// The frames of the control tree and what they say. See socket_tree.h. Ranks in frames are the job's, whatever
-// communicator a frame is of; only texts hold a communicator's own numbers.
+// The frames of the control tree and their contents. See socket_tree.h. Ranks in frames are the job's, for every
+// communicator; only texts contain a communicator's own numbers.
 //
-// Threads: any; nothing here has state.
+// Threads: any; no function here has state.
 #pragma once
 
 #include <cstdint>
@@ -17,35 +17,35 @@
 namespace tutti::internal::control {
 
 enum class FrameKind : std::uint8_t {
-  // Of the job.
+  // About the job.
   kBye = 1,         // a rank leaves for good
   kDeath = 2,       // a rank has died
-  kContacts = 3,    // where ranks run, and where they listen
+  kContacts = 3,    // where ranks run and listen
   kAttachment = 4,  // a rank has another parent
-  // Of one communicator, which the frame names with its members, to these.
-  kParts = 5,     // what ranks give to an all-gather
-  kDecision = 6,  // what a rank has decided for all
+  // About one communicator, which the frame names with its members; to all of these.
+  kParts = 5,     // ranks' contributions to an all-gather
+  kDecision = 6,  // a decision of one rank for all
   kNotice = 7,    // the communicator has failed
   kLeaveNotices = 8,
-  kCompare = 9,   // all members are to tell what they have called
-  kRefusal = 10,  // a rank has refused a call, or has called something since
-  kClash = 11,    // as kNotice, to all ranks of the job: another communicator has the same id
+  kCompare = 9,   // all members must report what they have called
+  kRefusal = 10,  // a rank has refused a call, or has made a call since
+  kClash = 11,    // like kNotice, to all ranks of the job: another communicator has the same id
   kClaim = 12,    // up, to the root: these members use the id
-  // Of one communicator, to the nearest members.
+  // About one communicator, to the nearest members.
   kCalls = 13,
-  // Which ranks have not arrived? (inquiries.h)
-  kAsk = 14,     // up: somebody wants to know
-  kProbe = 15,   // down: are you there?
-  kHere = 16,    // the receipt of either
-  kAbsent = 17,  // up: a rank that has not arrived
+  // Which ranks are missing? (inquiries.h)
+  kAsk = 14,     // up: a rank asks
+  kProbe = 15,   // down: are you alive?
+  kHere = 16,    // the receipt of kAsk or kProbe
+  kAbsent = 17,  // up: a missing rank
   kAnswer = 18,  // down
 };
 
-// Of a communicator. The job's first one, of all its ranks, has 0.
+// The id of a communicator. The job's first one, of all its ranks, has 0.
 using CommId = std::uint64_t;
 
-// How a frame names its communicator: a rank that has not made its part yet finds whether it will, and a member whether
-// all list the same members.
+// How a frame names its communicator. A rank that has not made its part yet sees whether it will be a member, and a
+// member sees whether all list the same members.
 struct CommName {
   CommName(CommId comm = 0, std::string bits = {}) : id(comm), members(std::move(bits)) {}
   CommId id;
@@ -60,7 +60,7 @@ std::string member_bits(const std::vector<int>& ranks);
 struct Header {
   FrameKind kind = FrameKind::kBye;
   CommId comm = 0;
-  std::string members;  // as in CommName, of the kinds before kCalls
+  std::string members;  // as in CommName, for the kinds before kCalls
 };
 
 struct Death {
@@ -73,13 +73,13 @@ struct Contact {
   int rank = -1;
   std::string host;
   std::int32_t pid = 0;
-  std::vector<std::string> addresses;  // of its tree listener
+  std::vector<std::string> addresses;  // of its control-tree listener
 };
 
 struct Attachment {
   int rank = -1;
   int parent = -1;
-  std::uint32_t count = 0;  // how many the rank has had after its first
+  std::uint32_t count = 0;  // the number of its parents after the first
 };
 
 struct Notice {
@@ -87,30 +87,30 @@ struct Notice {
   std::string text;
 };
 
-// Of some ranks.
+// The parts of some ranks.
 struct Parts {
-  std::uint32_t round = 0;  // which all-gather of the communicator
-  int from = -1;            // the member that says it
-  RankSet places;           // whose parts: their places among the members, in the order of their ranks in the job
+  std::uint32_t round = 0;         // number of the all-gather in the communicator
+  int from = -1;                   // the member that sends it
+  RankSet places;                  // whose parts: places among the members, in the order of ranks in the job
   std::vector<std::string> bytes;  // in this order
 };
 
-// What one rank has called lately.
+// The last calls of one rank.
 struct Calls {
-  bool down = false;  // on the way from a rank that is no member to members below it
+  bool down = false;  // on the way from a non-member to members below it
   int rank = -1;
   std::vector<CallRecord> records;
 };
 
-// kAsk or kProbe. The receipt bears the same token.
+// kAsk or kProbe. The receipt has the same token.
 struct Inquiry {
   std::uint32_t token = 0;
   Question question;
 };
 
-// Some ranks, which have called the same, call nothing more.
+// These ranks have called the same operations and call nothing more.
 struct LeaveNotice {
-  RankSet places;  // theirs among the members, in the order of their ranks in the job
+  RankSet places;  // places among the members, in the order of ranks in the job
   CallSummary calls;
 };
 
@@ -132,7 +132,7 @@ std::string pack_here(CommId comm, std::uint32_t token);
 std::string pack_absence(CommId comm, const Absence& absence);
 std::string pack_answer(CommId comm, const Answer& answer);
 
-// Takes the header off a frame; the functions below take the rest. False if it is damaged. `ranks`: of the job.
+// Removes the header from a frame; the functions below take the rest. False if it is damaged. `ranks`: of the job.
 bool unpack_header(net::Unpacker* unpacker, Header* header);
 bool unpack_bye(net::Unpacker* unpacker, int ranks, int* rank);
 bool unpack_death(net::Unpacker* unpacker, int ranks, Death* death);
@@ -140,7 +140,7 @@ bool unpack_contacts(net::Unpacker* unpacker, int ranks, std::vector<Contact>* c
 bool unpack_attachment(net::Unpacker* unpacker, int ranks, Attachment* attachment);
 bool unpack_decision(net::Unpacker* unpacker, std::string* decision);
 bool unpack_notice(net::Unpacker* unpacker, Notice* notice);
-// `members`: how many there are.
+// `members`: their number.
 bool unpack_parts(net::Unpacker* unpacker, int ranks, int members, Parts* parts);
 bool unpack_leave_notices(net::Unpacker* unpacker, int members, std::vector<LeaveNotice>* leave_notices);
 bool unpack_refusal(net::Unpacker* unpacker, int ranks, Refusal* refusal);

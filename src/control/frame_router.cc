@@ -24,7 +24,8 @@ void FrameRouter::read_from(Neighbour* from) {
 
 void FrameRouter::handle(Neighbour* from, const std::string& frame) {
   from->confirmed = true;
-  if (frame.empty()) return;  // the parent's welcome, which this rank has not waited for: it tells of a failure
+  // The parent's welcome, if this rank has not waited for it because it only reports a failure.
+  if (frame.empty()) return;
   net::Unpacker unpacker(frame);
   Header header;
   if (unpack_header(&unpacker, &header) && hear(header, &unpacker, frame, from)) return;
@@ -59,14 +60,15 @@ bool FrameRouter::hear_of_ranks(FrameKind kind, net::Unpacker* unpacker, const s
   return true;
 }
 
-// What may be said again by all who know it a member passes on itself, once. So it does with what is merged on the way.
+// Messages that every rank that knows them may resend are forwarded by the member itself, once, and so are messages
+// that are merged on the way.
 bool FrameRouter::hear_for_members(const Header& header, net::Unpacker* unpacker, const std::string& frame,
                                    const Neighbour* from) {
   CommAgent* const comm = comms_.find(header.comm);
   if (header.kind == FrameKind::kClaim) {
     if (!unpacker->complete()) return false;
     if (comm != nullptr && comm->members().name().members != header.members) {
-      return comm->hear(header, unpacker, frame, from);  // which tells of the clash
+      return comm->hear(header, unpacker, frame, from);  // which reports the clash
     }
     claim({header.comm, header.members});
     return true;
@@ -96,13 +98,13 @@ void FrameRouter::claim(const CommName& comm) {
   if (member != nullptr && unpack_header(&unpacker, &header)) (void)member->hear(header, &unpacker, clash, nullptr);
 }
 
-// The job's first communicator is there from the beginning.
+// The job's first communicator exists from the beginning.
 void FrameRouter::keep_early(const Header& header, const std::string& frame) {
   if (header.comm == 0 || !is_member(header.members, view_.rank()) || comms_.has_left(header.comm)) return;
   early_.keep(header, frame, view_.ranks());
 }
 
-// False if it has been passed on before.
+// False if it has been forwarded before.
 bool FrameRouter::keep_passed(const Header& header, const std::string& frame) {
   if (!notices_.keep_passed(header.kind, frame)) return false;
   healing_.note_passed();
@@ -132,8 +134,8 @@ bool FrameRouter::hear_calls(CommId comm, net::Unpacker* unpacker, const Neighbo
   return true;
 }
 
-// Upwards to the next member, which keeps them. Members with none above them are met from the side: every rank that is
-// none passes the calls down its other branches, too.
+// Sends the calls up to the next member, which keeps them. Members without a member above them are reached through
+// other branches: every non-member also sends the calls down its other branches.
 void FrameRouter::pass_on_calls(CommId comm, Calls calls, const Neighbour* from) {
   const bool is_member = comms_.find(comm) != nullptr;
   if (!calls.down) {
@@ -144,7 +146,7 @@ void FrameRouter::pass_on_calls(CommId comm, Calls calls, const Neighbour* from)
   neighbours_.send_down(pack_calls(comm, calls), from);
 }
 
-// Of a communicator that this rank does not have, all that it has are as good as any to tell of it.
+// If this rank does not have the communicator, any of its communicators can report the damage.
 void FrameRouter::on_damage(const Neighbour& from, CommId comm) {
   CommAgent* const member = comms_.find(comm);
   for (const auto& [id, each] : comms_.all()) {

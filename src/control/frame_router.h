@@ -1,18 +1,19 @@
-// What comes to a rank of the control tree from its neighbours: what it passes on, and to which part it gives it.
+// Routes the frames that a rank of the control tree receives from its neighbours: which ones it forwards, and which
+// part handles them.
 //
-// A frame names its communicator and, if it is for all members, these (CommName). A rank passes it on to the neighbours
-// that lead to members, but not to the one it came from, whether it is a member or not. A tree has no cycles, so a
-// frame reaches each member once, and whatever one rank says because of what it has heard of another is heard after
-// that everywhere. Where a rank has moved, any neighbour may lead to members. Members merge parts and leave notices on
-// their way (all_gather.h, leave_notices.h).
-// Of disjoint groups with one id, no frame of one may meet a member of the other. So one member of each claims the id
-// at the root, which finds the second.
+// A frame names its communicator and, if it is for all members, the members (CommName). A rank, member or not, forwards
+// it to the neighbours that lead to members, except the one it came from. A tree has no cycles, so a frame reaches each
+// member once, and a message that one rank sends because of another's message arrives after that one everywhere. If
+// ranks have moved, any neighbour may lead to members. Members merge parts and leave notices on their way
+// (all_gather.h, leave_notices.h).
+// If disjoint groups have the same id, no frame of one may reach a member of the other. So one member of each claims
+// the id at the root, which detects the second claim.
 //
-// A rank that tells of a failure tells all its neighbours, also those that do not lead to members: one of them may take
-// in a member whose parent dies with the notice. A rank keeps nothing of a communicator that it is no member of, but
-// for the time of an inquiry, and the last notices that it has passed on (kept_frames.h).
+// A rank that reports a failure tells all its neighbours, also those that do not lead to members: one of them may
+// become the parent of a member whose parent dies with the notice. A rank keeps nothing about a communicator of which
+// it is not a member, except during an inquiry, and the last notices that it has forwarded (kept_frames.h).
 //
-// Threads: the tree's alone.
+// Threads: the tree's only.
 #pragma once
 
 #include <string>
@@ -41,14 +42,14 @@ class FrameRouter {
         notices_(*notices),
         events_(*events) {}
 
-  // All frames that the neighbour has sent, until it blocks or has ended.
+  // Reads all frames from the neighbour, until it blocks or has ended.
   void read_from(Neighbour* from);
   void handle(Neighbour* from, const std::string& frame);
-  // What a rank has called, to the nearest members above, or where there are none, to the nearest of all.
+  // Sends a rank's calls to the nearest members above; if there are none, to the nearest members on all branches.
   void pass_on_calls(CommId comm, Calls calls, const Neighbour* from);
-  // Takes a claim up, or tells all ranks that other members have the id.
+  // Forwards a claim up, or tells all ranks that other members have the id.
   void claim(const CommName& comm);
-  // To the communicator, which is there now, what was kept for it.
+  // Gives the frames kept for a communicator to it when it arrives.
   void replay_early(CommAgent* comm);
 
  private:

@@ -34,12 +34,12 @@ void Healing::stop() {
   awaited_.clear();
 }
 
-// A rank that knows all its communicators to be over, and has nobody below it, needs no parent.
+// A rank whose communicators are all over, and that has no ranks below it, needs no parent.
 bool Healing::needs_parent() const {
   return neighbours_.has_children() || !comms_.all_over();
 }
 
-// A rank that has become the root may have nobody below it yet.
+// A rank that has become the root may have no ranks below it yet.
 bool Healing::is_heard(bool over) {
   if (over && !unheard_) return true;
   if (search_.is_on()) return false;
@@ -51,7 +51,7 @@ void Healing::prepare(net::PollSet* set) {
   if (!search_.is_on()) awaited_.prepare(set, !neighbours_.has_parent());
 }
 
-// Only a rank that has its own place can tell that another has none.
+// Only a rank that has its own place can decide that another has none.
 void Healing::advance(const net::PollSet& set) {
   if (search_.is_on()) advance_search(set);
   if (search_.is_on()) return;
@@ -72,13 +72,13 @@ void Healing::advance_search(const net::PollSet& set) {
       for (const int rank : view_.possible_parents()) events_.on_death(view_.death_of(rank), nullptr);
       return;
     case ParentSearch::State::kUnable:
-      // What its communicators hear is no longer what the others say.
+      // Its communicators would miss messages of the other ranks.
       return events_.on_no_place(search_.shortage().with_context(
           "this rank has lost its place in the control tree: its parent is gone, and another cannot be asked"));
   }
 }
 
-// Under the rank that has welcomed this one.
+// Makes the rank that has welcomed this one its parent.
 void Healing::attach(ParentSearch::Parent found) {
   const Contact& contact = *view_.contact(found.rank);
   for (Neighbour& neighbour : neighbours_.all()) {
@@ -94,7 +94,7 @@ void Healing::attach(ParentSearch::Parent found) {
   events_.on_placed();
 }
 
-// What one that could not hear it may have missed; that a rank has left a communicator before that it has died.
+// Sends everything that the neighbour may have missed. A rank's leave notice in a communicator comes before its death.
 void Healing::tell_state(Neighbour* to) {
   for (const std::deque<std::string>* frames : {&notices_.passed(), &notices_.refusals(), &notices_.farewells()}) {
     for (const std::string& frame : *frames) neighbours_.send(frame, to);
@@ -114,7 +114,7 @@ void Healing::take_in(std::vector<net::Authenticated> connections) {
     const Contact* const contact = view_.contact(rank);
     if (rank <= view_.rank() || contact == nullptr || !view_.is_there(rank)) continue;
     for (Neighbour& neighbour : neighbours_.all()) {
-      if (neighbour.rank == rank) neighbour.close();  // which it has given up
+      if (neighbour.rank == rank) neighbour.close();  // the rank has given up that connection
     }
     events_.on_new_neighbour(rank);
     Neighbour& child =

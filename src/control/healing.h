@@ -1,12 +1,13 @@
 // How the control tree closes the gaps that ranks leave.
 //
-// When a rank dies, or leaves for good, those below it look for another parent (parent_search.h). So every rank
-// listens, and knows from the beginning where the others do. All are told of the new place (kAttachment), and then each
-// member says again what it has said last in each communicator, and what it knows of its failure and of ranks that are
-// gone: that may have been lost on the way. Members that know it already do not pass it on. Meanwhile others wait to
-// hear of the ranks that have lost their parents, and find out which of them have died (awaited_ranks.h).
+// When a rank dies, or leaves for good, the ranks below it look for another parent (parent_search.h). So every rank
+// listens, and knows from the beginning where the others do. All ranks hear of the new place (kAttachment). Then each
+// member resends its last messages in each communicator, and what it knows about failures and about ranks that are
+// gone, because they may have been lost on the way. Members that know a message already do not forward it. Meanwhile
+// other ranks wait for news of the ranks that have lost their parents, and find out which of them have died
+// (awaited_ranks.h).
 //
-// Threads: the tree's alone.
+// Threads: the tree's only.
 #pragma once
 
 #include <cstdint>
@@ -36,23 +37,23 @@ class Healing {
 
   void look_for_parent();
   [[nodiscard]] const ParentSearch& search() const { return search_; }
-  // Of those below a rank that is gone others have still to hear.
+  // Other ranks must still hear of the ranks below one that is gone.
   void await_below(int gone);
   // Of another rank. False if it is known.
   bool hear_attachment(const Attachment& attachment, const std::string& frame, const Neighbour* from);
-  // Ranks that have lost their parents and take this one.
+  // Connections of ranks that have lost their parents and choose this one.
   void take_in(std::vector<net::Authenticated> connections);
-  // A notice of others has been passed on.
+  // A notice of another rank has been forwarded.
   void note_passed() { unheard_ = unheard_ || search_.is_on(); }
-  // What this rank says now somebody hears. `over`: all members of the communicator that it is of have left.
+  // Whether other ranks receive what this rank sends now. `over`: all members of the message's communicator have left.
   [[nodiscard]] bool is_heard(bool over);
-  // From now on this rank looks for nobody.
+  // From now on this rank looks for no other rank.
   void stop();
 
   // In a poll loop: prepare(set), set.wait(), advance(set), resend().
   void prepare(net::PollSet* set);
   void advance(const net::PollSet& set);
-  // What may have been lost.
+  // Resends messages that may have been lost.
   void resend();
 
  private:
@@ -70,8 +71,8 @@ class Healing {
   const TreeDialler dialler_;
   ParentSearch search_;
   AwaitedRanks awaited_;
-  bool unheard_ = false;  // notices have been passed on while this rank was looking for a parent
-  bool resends_ = false;  // what may have been lost
+  bool unheard_ = false;  // notices were forwarded while this rank was looking for a parent
+  bool resends_ = false;  // messages may have been lost
   bool stopped_ = false;
 };
 

@@ -11,9 +11,9 @@ namespace tutti::internal::control {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
-// An answer that has not come so long after it should have will not come: something has died on its way.
+// If an answer is late by this time, it will not come: a rank on its way has died.
 constexpr std::int64_t kForgetMs = 1000;
-constexpr std::size_t kMaxRounds = 1024;  // that ranks which are no members follow at a time
+constexpr std::size_t kMaxRounds = 1024;  // inquiries that a non-member follows at a time
 
 }  // namespace
 
@@ -86,7 +86,7 @@ void Inquiries::on_answer(CommId comm, const Answer& answer) {
   neighbours_.send_down(pack_answer(comm, answer), nullptr);
 }
 
-// The patience is over.
+// The question's patience_ms are over.
 void Inquiries::judge_silence(CommId comm) {
   Round& round = rounds_.at(comm);
   round.due_ns = 0;
@@ -97,7 +97,7 @@ void Inquiries::judge_silence(CommId comm) {
     if (round.phase == Round::Phase::kAsked) return on_answer(comm, {question, {silent}});
     on_absence(comm, silent);
   }
-  // A rank that has sent its leave notice is not missed.
+  // A rank that has sent its leave notice is not missing.
   const CommAgent* const member = comms_.find(comm);
   if (round.phase != Round::Phase::kProbing || member == nullptr || member->leave_notices().has_parted()) return;
   const Whereabouts now = member->whereabouts();

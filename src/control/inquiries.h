@@ -1,18 +1,18 @@
-// Which ranks have not arrived? A rank in whose operation nothing moves asks upwards. Rank 0 sends a probe down the
-// tree, of which every rank gives its neighbour a receipt at once. A rank that has given none when the question's
-// patience is over is silent, and its neighbour reports it; a rank that has not begun the operation reports itself, and
-// whether it is at work inside an earlier one. A little later rank 0 gives what has been reported as the answer to all.
-// Since every neighbour is judged by the one next to it and within the same time, the answer takes no longer in a deep
+// Finds out which ranks are missing. A rank whose operation makes no progress sends a question up the tree. Rank 0
+// sends a probe down the tree, and every rank gives its neighbour a receipt for it at once. A rank that has given none
+// after the question's patience_ms is silent, and its neighbour reports it. A rank that has not begun the operation
+// reports itself, and whether it is inside an earlier one. A little later rank 0 sends the reports to all ranks as the
+// answer. Because every rank is judged by its neighbour and within the same time, the answer takes no longer in a deep
 // tree, and ranks below a silent one are not blamed.
 //
-// A question is given a receipt as well. Whose parent gives none answers those below it by itself: the parent is
-// silent. Ranks whose parent has left or died ask again where they have found another, or do as rank 0 does.
+// A question gets a receipt as well. If a rank's parent gives none, the rank answers those below it by itself: the
+// parent is silent. Ranks whose parent has left or died ask again when they have found another, or act like rank 0.
 //
-// One question of a communicator at a time: who asks while another's is being answered gets that answer. All ranks of
-// the job take part, since those that are no members are between those that are; of these, though, it is not said that
-// they are absent, only of members.
+// A communicator has one question at a time: a rank that asks while another question is being answered gets that
+// answer. All ranks of the job take part, because non-members are between members; but only members are reported as
+// missing.
 //
-// Threads: the tree's alone.
+// Threads: the tree's only.
 #pragma once
 
 #include <cstdint>
@@ -36,13 +36,13 @@ class Inquiries {
   Inquiries(const JobView& view, const CommTable& comms, const ParentSearch& search, Neighbours* neighbours)
       : view_(view), comms_(comms), search_(search), neighbours_(*neighbours) {}
 
-  // On behalf of this rank or one below it.
+  // For this rank or one below it.
   void inquire(CommId comm, const Question& question);
-  // What this rank had asked the parent that is gone.
+  // Repeats the questions that this rank had sent to the parent that is gone.
   void inquire_again();
   // False if the frame is damaged.
   bool hear(const Header& header, net::Unpacker* unpacker, Neighbour* from);
-  // The neighbour is none any more, or leaves: it owes no receipt.
+  // The rank is no longer a neighbour, or leaves: it owes no receipt.
   void forget_owing(int rank);
   void clear() { rounds_.clear(); }
 
@@ -51,15 +51,15 @@ class Inquiries {
   void advance();
 
  private:
-  // What this rank knows of the question that is being answered in a communicator.
+  // The state of the current question of a communicator.
   struct Round {
     enum class Phase { kAsked, kProbing };
     Phase phase = Phase::kAsked;
-    std::uint32_t token = 0;  // of this rank's last inquiry
+    std::uint32_t token = 0;  // of this rank's last question or probe
     Question question;
-    std::int64_t due_ns = 0;  // who has given no receipt then is silent; 0: that is judged
-    std::int64_t end_ns = 0;  // the answer is given, or waited for no longer
-    std::set<int> owing;      // the neighbours that owe a receipt
+    std::int64_t due_ns = 0;  // a neighbour without a receipt at this time is silent; 0: already judged
+    std::int64_t end_ns = 0;  // when the answer is sent, or no longer awaited
+    std::set<int> owing;      // neighbours that owe a receipt
     std::vector<Absence> absent;
   };
   Round* begin(CommId comm, Round::Phase phase, const Question& question);

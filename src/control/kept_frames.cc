@@ -9,11 +9,11 @@
 namespace tutti::internal::control {
 namespace {
 
-// Before all have come a rank can give its part to the first all-gather, fail, and leave, and say all that again.
+// Before all ranks have joined, a rank can contribute to the first all-gather, fail, and leave, and resend all that.
 constexpr std::size_t kEarlyFramesEach = 16;
-constexpr std::size_t kMaxEarly = 1024;      // communicators of which something is kept
-constexpr std::size_t kMaxForgotten = 1024;  // of those that were too many
-// Of notices that have been passed on.
+constexpr std::size_t kMaxEarly = 1024;      // communicators with kept frames
+constexpr std::size_t kMaxForgotten = 1024;  // of the communicators beyond that
+// Of forwarded notices.
 constexpr std::size_t kMaxPassed = 1024;
 constexpr std::size_t kMaxPassedBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxFarewells = 64;
@@ -33,13 +33,13 @@ void EarlyFrames::keep(const Header& header, const std::string& frame, int ranks
   if (is_new) early.number = ++count_;
   early.members = std::max(early.members, count_members(header.members, ranks));
   if (early.known.contains(frame)) return;
-  // A rank can refuse any number of calls: they must not displace what the communicator cannot do without.
+  // A rank can refuse any number of calls: refusals must not displace frames that the communicator needs.
   if (header.kind == FrameKind::kRefusal && early.frames.size() >= early.members * kEarlyFramesEach / 2) return;
   early.lost = early.lost || early.frames.size() >= early.members * kEarlyFramesEach;
   if (!early.lost) early.known.insert(early.frames.emplace_back(frame));
 }
 
-// The oldest gives way: most likely this rank has failed to make its part.
+// The oldest is dropped: most likely this rank has failed to make its part.
 void EarlyFrames::make_room() {
   if (early_.size() < kMaxEarly) return;
   const auto oldest = std::min_element(early_.begin(), early_.end(),

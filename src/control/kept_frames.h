@@ -1,7 +1,7 @@
-// Frames that a rank keeps for later: those of communicators that it is to become a member of, and the last notices
-// that it has passed on or said, for ranks that it meets later.
+// Frames that a rank keeps for later: frames of communicators of which it will become a member, and the last notices
+// that it has forwarded or sent, for later neighbours.
 //
-// Threads: the tree's alone.
+// Threads: the tree's only.
 #pragma once
 
 #include <cstddef>
@@ -17,37 +17,37 @@
 namespace tutti::internal::control {
 
 // A frame names the members of its communicator. So a rank that has not made its own part of a communicator yet knows
-// whether it will, and keeps what it hears of it until then: no more than ranks can say before all have come, and of no
-// more than 1024 communicators. One of which something has been lost fails when this rank makes its part.
+// whether it will, and keeps the frames until then: at most as many as the ranks can send before all have joined, and
+// of at most 1024 communicators. If frames of a communicator were lost, it fails when this rank makes its part.
 class EarlyFrames {
  public:
   // `ranks`: of the job. REQUIRES: this rank is a member.
   void keep(const Header& header, const std::string& frame, int ranks);
   struct Kept {
     std::deque<std::string> frames;
-    std::string lost;  // what the others have said too much of; empty: nothing is lost
+    std::string lost;  // what the others have sent too much of; empty: nothing was lost
   };
-  // Once for each communicator.
+  // Called once for each communicator.
   Kept take(CommId comm);
 
  private:
   struct Early {
-    std::uint64_t number = 0;  // the oldest has the lowest
+    std::uint64_t number = 0;  // the oldest has the lowest number
     std::size_t members = 0;
     std::deque<std::string> frames;
-    std::unordered_set<std::string_view> known;  // the same
-    bool lost = false;                           // there have been more
+    std::unordered_set<std::string_view> known;  // views into `frames`
+    bool lost = false;                           // there were more frames
   };
   [[nodiscard]] bool is_forgotten(CommId comm) const;
   void make_room();
 
   std::map<CommId, Early> early_;
-  std::uint64_t count_ = 0;       // how many there have been
-  std::deque<CommId> forgotten_;  // the last that were too many
+  std::uint64_t count_ = 0;       // the number of communicators so far
+  std::deque<CommId> forgotten_;  // the last ones that did not fit
 };
 
-// Which members the last communicators have whose ids ranks have claimed: a program that passes one id to disjoint
-// groups makes communicators of which no frame of one meets a member of the other.
+// The members of the last communicators whose ids ranks have claimed. If a program passes one id to disjoint groups, no
+// frame of one communicator reaches a member of the other.
 class Claims {
  public:
   // False if other members have claimed the id.
@@ -55,16 +55,16 @@ class Claims {
 
  private:
   std::map<CommId, std::size_t> members_;  // hashes
-  std::deque<CommId> order_;               // the oldest first
+  std::deque<CommId> order_;               // oldest first
 };
 
-// The last notices of communicators that this rank is no member of, which it has passed on, or has left. A rank that
-// it meets later may not have heard them, and the rank that said them may be gone.
+// The last notices of communicators of which this rank is not a member or that it has left, if it has forwarded or sent
+// them. A later neighbour may not have received them, and the rank that sent them may be gone.
 class KeptNotices {
  public:
-  // A notice that is to be passed on. False if it has been before.
+  // Keeps a notice to be forwarded. False if it was forwarded before.
   bool keep_passed(FrameKind kind, const std::string& frame);
-  // What this rank has said last in a communicator that it leaves: of its failure, and its leave notice.
+  // This rank's last messages in a communicator that it leaves: its failure, and its leave notice.
   void keep_farewell(std::string frame);
   [[nodiscard]] const std::deque<std::string>& passed() const { return passed_.frames; }
   [[nodiscard]] const std::deque<std::string>& refusals() const { return refusals_.frames; }
@@ -76,7 +76,7 @@ class KeptNotices {
     std::size_t bytes = 0;
   };
   Passed passed_;
-  Passed refusals_;  // a rank can refuse any number of calls: refusals displace none of the others
+  Passed refusals_;  // a rank can refuse any number of calls: refusals do not displace other notices
   std::deque<std::string> farewells_;
 };
 

@@ -9,7 +9,7 @@
 namespace tutti::internal::control {
 namespace {
 
-// Leave notices that wait so long for others to be merged with go on without them.
+// Leave notices that have waited this long to be merged are forwarded unmerged.
 constexpr std::int64_t kMergeMs = 20;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// One connection of the control tree, as the rank at one end of it sees it.
+// One connection of the control tree, as the rank at one end sees it.
 //
-// Threads: as the Neighbours that have it.
+// Threads: the same as the Neighbours that own it.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace tutti::internal {
 
-// As its connection was made.
+// A neighbour as its connection was made.
 struct TreeNeighbour {
   // More than the largest frame, the descriptions of all ranks, ever has; a longer length is a protocol error.
   static constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 30;
@@ -24,7 +24,7 @@ struct TreeNeighbour {
   std::string host;
   std::int32_t pid = 0;
   UniqueFd socket;
-  // What it has said before there was a tree to hear it.
+  // Contains what the neighbour sent before the tree existed.
   net::FrameReader reader{kMaxFrameBytes};
   std::deque<std::string> heard{};
   std::size_t heard_bytes = 0;
@@ -41,12 +41,12 @@ struct Neighbour {
         socket(std::move(from.socket)),
         reader(std::move(from.reader)),
         heard(std::move(from.heard)) {}
-  // What is still on its way must not keep the closed socket in the kernel for days.
+  // Unsent data must not keep the closed socket in the kernel for days.
   void close() {
     if (socket.valid()) net::limit_lost_bytes(socket.get());
     socket.reset();
   }
-  // It can be told something.
+  // Whether messages can be sent to it.
   [[nodiscard]] bool hears() const { return socket.valid() && !parting; }
   int rank;
   bool is_parent;
@@ -54,13 +54,13 @@ struct Neighbour {
   std::int32_t pid;
   UniqueFd socket;  // invalid once gone
   net::FrameReader reader;
-  std::deque<std::string> heard;  // before the thread began
+  std::deque<std::string> heard;  // received before the thread began
   net::FrameWriter writer;
   bool said_bye = false;
-  bool parting = false;   // it leaves: nothing more is said to it, but what it passes on is still heard
-  bool shut = false;      // this side of the connection
-  bool confirmed = true;  // of a rank that looks for a parent: it has taken this one
-  bool ended = false;     // nothing more can be read; what that means is not judged yet
+  bool parting = false;   // it leaves: nothing more is sent to it, but the messages that it forwards are still handled
+  bool shut = false;      // this rank has ended its side of the connection
+  bool confirmed = true;  // for a rank that looked for a parent: it has chosen this one
+  bool ended = false;     // nothing more can be read; the reason is not judged yet
   bool polled = false;
   std::size_t entry = 0;
 };

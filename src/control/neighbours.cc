@@ -72,7 +72,7 @@ void Neighbours::flush() {
   for (Neighbour& neighbour : all_) flush(&neighbour);
 }
 
-// A broken connection is left for reading to discover, since a last message may still be in it.
+// A broken connection is detected when it is read, because it may still contain a last message.
 void Neighbours::flush(Neighbour* neighbour) {
   if (!neighbour->socket.valid()) return;
   if (!neighbour->writer.empty() && !neighbour->writer.flush(neighbour->socket.get()).is_ok()) {
@@ -98,8 +98,8 @@ void Neighbours::prepare(net::PollSet* set) {
   }
 }
 
-// A host that is gone sends no end of its connections. What it is to acknowledge, or the kernel's own questions, show
-// that.
+// A host that is gone does not end its connections. Missing acknowledgements of data or of the kernel's keepalive
+// probes reveal it.
 void Neighbours::look_for_silence() {
   const std::int64_t now = now_ns();
   if (now < next_look_ns_) return;

@@ -1,8 +1,8 @@
-// The connections of this rank to its neighbours in the control tree, and what waits to be sent over them.
+// The connections of this rank to its neighbours in the control tree, and the frames queued for them.
 //
-// Frames are queued by send() and the flood functions, and leave with flush(), or at the end of the thread's round.
+// send() and the flood functions queue frames; flush() or the end of the thread's round sends them.
 //
-// Threads: the tree's alone.
+// Threads: the tree's only.
 #pragma once
 
 #include <cstdint>
@@ -24,32 +24,34 @@ class Neighbours {
   Neighbours& operator=(const Neighbours&) = delete;
 
   Neighbour& add(TreeNeighbour made);
-  // Null: this rank has no parent that can be told anything.
+  // Null: this rank has no parent that can receive messages.
   [[nodiscard]] Neighbour* parent();
   [[nodiscard]] bool has_parent() const;
   [[nodiscard]] bool has_children() const;
-  // The neighbours that can be told anything.
+  // The neighbours that can receive messages.
   [[nodiscard]] std::vector<Neighbour*> listeners();
   [[nodiscard]] std::list<Neighbour>& all() { return all_; }
 
   void send(const std::string& frame, Neighbour* to);
-  // To every neighbour but one.
+  // To every neighbour except one.
   void flood(const std::string& frame, const Neighbour* except);
-  // The same to those that lead to members.
+  // The same, to the neighbours that lead to members.
   void flood_to(const std::string& members, const std::string& frame, const Neighbour* except);
-  // To all below this rank but one.
+  // To all neighbours below this rank except one.
   void send_down(const std::string& frame, const Neighbour* except);
-  // Whether members are behind that neighbour, or may be: where ranks have moved, any may. `members`: as in CommName.
+  // Whether members are, or may be, behind that neighbour: if ranks have moved, any neighbour may lead to them.
+  // `members`: as in CommName.
   [[nodiscard]] bool leads_to(const std::string& members, const Neighbour& neighbour) const;
   void flush();
   [[nodiscard]] bool all_sent() const;
 
   void prepare(net::PollSet* set);
-  // How often look_for_silence() is worth a call.
+  // How often look_for_silence() should be called.
   [[nodiscard]] std::int64_t silence_look_ms() const { return net::silence_look_ms(silence_ms_); }
-  // Marks connections as ended whose hosts acknowledge nothing any more.
+  // Marks connections as ended if their hosts acknowledge nothing any more.
   void look_for_silence();
-  // Towards a neighbour, when all the others have ended their sides: nothing more will have to be passed on to it.
+  // Ends this side of the connection to a neighbour when all other neighbours have ended theirs: then there is nothing
+  // more to forward to it.
   void end_sides();
   void close_all();
   void remove_closed();

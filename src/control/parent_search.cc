@@ -9,11 +9,12 @@ namespace tutti::internal::control {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
-// Where a job ends, all leave at once, and none needs a new parent any more.
+// When a job ends, all ranks leave at once, and none needs a new parent.
 constexpr std::int64_t kPauseMs = 10;
 constexpr std::int64_t kLongestPauseMs = 500;
-constexpr std::int64_t kCandidateMs = 500;  // for one rank to answer
-constexpr std::int64_t kNextMs = 20;        // before the next is asked as well: some 250 silent hosts can be passed by
+constexpr std::int64_t kCandidateMs = 500;  // the time for one rank to answer
+// Until the next one is asked as well: about 250 silent hosts can be skipped.
+constexpr std::int64_t kNextMs = 20;
 
 }  // namespace
 
@@ -60,7 +61,7 @@ std::optional<ParentSearch::Parent> ParentSearch::read(const net::PollSet& set, 
   return std::nullopt;
 }
 
-// False if the candidate is asked no longer.
+// False if the candidate is no longer asked.
 bool ParentSearch::advance(Candidate* candidate, const net::PollSet& set, std::vector<int>* dead) {
   const bool late = now_ns() >= candidate->since_ns + kCandidateMs * kMs;
   if (!candidate->dial) {
@@ -71,7 +72,7 @@ bool ParentSearch::advance(Candidate* candidate, const net::PollSet& set, std::v
   if (candidate->dial->done()) {
     candidate->socket = candidate->dial->take();
     candidate->dial.reset();
-    candidate->since_ns = now_ns();  // the other side may have much to do
+    candidate->since_ns = now_ns();  // the other side may be busy
     shortage_ = {};
     return true;
   }

@@ -1,4 +1,5 @@
-// A set of ranks, as rising ranges: all ranks of a communicator, or those below a rank of the control tree, are a few.
+// A set of ranks, as rising ranges: all ranks of a communicator, or those below a rank of the control tree, are a few
+// ranges.
 //
 // Threads: any; not the same object.
 #pragma once
@@ -11,11 +12,11 @@ class RankSet {
  public:
   struct Range {
     int first = 0;
-    int end = 0;  // behind the last
+    int end = 0;  // behind the last rank
     bool operator==(const Range&) const = default;
   };
   RankSet() = default;
-  // Empty if `end` is not above `first`.
+  // Empty if end <= first.
   RankSet(int first, int end);
 
   void add(const RankSet& other);
@@ -25,9 +26,9 @@ class RankSet {
   [[nodiscard]] bool empty() const { return ranges_.empty(); }
   [[nodiscard]] int size() const;
   [[nodiscard]] int front() const { return ranges_.front().first; }  // REQUIRES: not empty
-  // Rising, and none touches the next.
+  // Rising; no range touches the next.
   [[nodiscard]] const std::vector<Range>& ranges() const { return ranges_; }
-  // Calls `f` with each rank, the lowest first.
+  // Calls `f` with each rank, lowest first.
   template <class F>
   void each(F f) const {
     for (const Range& range : ranges_) {

@@ -15,7 +15,7 @@ void RefusalNotices::tell(Refusal refusal, bool tells) {
   shared_.changed.notify_all();
 }
 
-// First the others: this rank's program may end the process now.
+// Tells the other ranks first: this rank's program may end the process now.
 void RefusalNotices::hear(Refusal refusal, const std::string& frame, const Neighbour* from) {
   refusal.rank = members_.rank_of(refusal.rank);
   if (refusal.rank < 0) return;

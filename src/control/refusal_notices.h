@@ -1,6 +1,6 @@
-// What the members of a communicator have refused, and told all others.
+// The refusals of a communicator's members, as sent to all ranks.
 //
-// Threads: the tree's alone, but for what it writes to CommShared.
+// Threads: the tree's only, except writes to CommShared.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ class RefusalNotices {
   RefusalNotices(const CommMembers& members, CommShared* shared, Neighbours* neighbours)
       : members_(members), shared_(*shared), neighbours_(*neighbours) {}
 
-  // This rank's own. `tells`: the others still listen.
+  // Sends this rank's own. `tells`: the other ranks still listen.
   void tell(Refusal refusal, bool tells);
   // `refusal.rank`: in the job.
   void hear(Refusal refusal, const std::string& frame, const Neighbour* from);
-  // The frame of each rank's last one, by rank.
+  // The frame of each rank's last refusal, by rank.
   struct Heard {
     std::uint32_t serial = 0;
     std::string frame;
@@ -35,7 +35,7 @@ class RefusalNotices {
   const CommMembers& members_;
   CommShared& shared_;
   Neighbours& neighbours_;
-  std::map<int, Heard> last_;  // this rank's as well
+  std::map<int, Heard> last_;  // including this rank's
 };
 
 }  // namespace tutti::internal::control

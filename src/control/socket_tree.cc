@@ -1,4 +1,5 @@
-// Making the tree, and its thread: it alone reads, speaks, and changes what the tree and its communicators know.
+// Creates the tree and its thread: only that thread reads, sends, and changes the state of the tree and its
+// communicators.
 #include "control/socket_tree.h"
 
 #include <sys/socket.h>
@@ -17,10 +18,10 @@ namespace tutti::internal {
 namespace control {
 namespace {
 
-constexpr std::int64_t kGoMs = 400;      // for somebody to be there who hears the leave notice
-constexpr std::int64_t kFlushMs = 400;   // for it to leave
-constexpr std::int64_t kLingerMs = 200;  // for the neighbours to end their sides, where it has: normally microseconds
-constexpr std::int64_t kLookMs = 5;      // how often is looked whether who leaves may go
+constexpr std::int64_t kGoMs = 400;      // the time to find a rank that receives the leave notice
+constexpr std::int64_t kFlushMs = 400;   // the time to send it
+constexpr std::int64_t kLingerMs = 200;  // the time for the neighbours to end their sides: normally microseconds
+constexpr std::int64_t kLookMs = 5;      // how often the tree checks whether a leaving rank may go
 static_assert(kGoMs + kFlushMs < 1000 && kLingerMs <= kFlushMs, "leave() takes less than a second");
 
 }  // namespace
@@ -35,12 +36,12 @@ SocketTree::SocketTree(TreeSeed seed)
       router_(view_, comms_, &neighbours_, &healing_, &inquiries_, &notices_, this),
       acceptor_(std::move(seed.acceptor)) {
   for (TreeNeighbour& neighbour : seed.neighbours) neighbours_.add(std::move(neighbour));
-  // For the thread's own descriptor there is room without further memory.
+  // Reserves the entry for the thread's own descriptor, so that it needs no memory later.
   set_.add(-1, 0);
   set_.clear(0);
 }
 
-// Its communicators hold it, so all are dismissed, and the thread ends with the last of them.
+// Its communicators keep it, so all are dismissed, and the thread ends with the last of them.
 SocketTree::~SocketTree() {
   if (is_forked()) thread_.forget();
 }
@@ -60,7 +61,7 @@ Status SocketTree::start() {
   return started;
 }
 
-// The job's first communicator is there before anything is heard: nothing is kept for it.
+// The job's first communicator arrives before any frame is handled: no frame is kept for it.
 void SocketTree::run() {
   attempt([this] {
     contacts_.pass_on(false);
@@ -71,19 +72,19 @@ void SocketTree::run() {
   end();
 }
 
-// What the neighbours have said while this rank still waited for others of its own.
+// Handles what the neighbours sent while this rank still waited for other neighbours.
 void SocketTree::hear_first() {
   for (Neighbour& neighbour : neighbours_.all()) {
     for (const std::string& frame : std::exchange(neighbour.heard, {})) router_.handle(&neighbour, frame);
   }
 }
 
-// A rank without memory to send anything must look dead to its neighbours: no rank is to wait for it.
+// A rank without memory to send must look dead to its neighbours: no rank may wait for it.
 void SocketTree::attempt(const std::function<void()>& speak) noexcept {
   const Status s = guarded([&] { return speak(), Status(); });
   if (s.is_ok()) return;
   on_no_place(s);
-  signal();  // whoever wants to leave may have asked for that already
+  signal();  // a thread may have asked to leave before
 }
 
 void SocketTree::watch_once() {
@@ -125,7 +126,7 @@ void SocketTree::wake_for_merging() {
   for (const auto& [id, comm] : comms_.all()) wake_for(comm->due_ns());
 }
 
-// Whoever has something to say goes before whoever is gone: it may be why.
+// Frames are read before ended connections are handled: a frame may contain the reason.
 void SocketTree::read_ready() {
   for (Neighbour& neighbour : neighbours_.all()) {
     if (!neighbour.polled || set_.ready(neighbour.entry) == 0) continue;
@@ -136,7 +137,8 @@ void SocketTree::read_ready() {
 
 // ---- Communicators ------------------------------------------------------------------------------
 
-// Does what other threads have asked for: without memory, or when broken, no more than to let go who leaves.
+// Executes the commands of other threads. If memory is missing, or the tree is broken, it only lets leaving
+// communicators go.
 void SocketTree::handle_commands() {
   wake_.clear();
   while (CommAgent* const comm = comms_.next_arriving()) welcome(comm);
@@ -152,14 +154,14 @@ void SocketTree::handle_commands() {
   if (!waiting) go_by_ns_ = 0;
 }
 
-// While there is nobody to hear its leave notice, a rank stays, but not for long.
+// While no rank receives its leave notice, a rank stays, but only for a limited time.
 bool SocketTree::may_go(const CommAgent& comm) {
   if (!comm.leave_notices().has_parted() || healing_.is_heard(comm.leave_notices().is_over())) return true;
   if (go_by_ns_ == 0) go_by_ns_ = now_ns() + kGoMs * 1'000'000;
   return now_ns() >= go_by_ns_;
 }
 
-// From here on it hears for itself. What came before is said to it once more.
+// From now on it receives its frames itself. Earlier frames are replayed.
 void SocketTree::welcome(CommAgent* comm) {
   if (!broken_.is_ok()) return comm->fail_here(broken_);
   if (neighbours_.parent() == nullptr) healing_.look_for_parent();
@@ -169,7 +171,7 @@ void SocketTree::welcome(CommAgent* comm) {
   if (const CommAgent* const made_of = comms_.find(comm->parent()); made_of != nullptr) comm->hear_departed(*made_of);
 }
 
-// Nobody misses anybody any more, as far as this rank knows.
+// Whether no rank waits for another any more, as far as this rank knows.
 bool SocketTree::job_is_over() const {
   const CommAgent* const whole = comms_.find(0);
   return (job_over_ || (whole != nullptr && whole->leave_notices().is_over())) && comms_.all_over();
@@ -179,11 +181,11 @@ void SocketTree::tell_left(CommId comm, int rank) {
   for (const auto& [id, other] : comms_.all()) other->hear_left(comm, rank);
 }
 
-// The last one takes the tree with it.
+// The last communicator ends the tree.
 void SocketTree::dismiss(CommAgent* comm) {
   const CommId id = comm->id();
   const bool has_left = comm->leave_notices().has_parted() && broken_.is_ok();
-  // Without memory for this, a little may be kept in vain of what comes late.
+  // If memory for this is missing, a few late frames may be kept unnecessarily.
   static_cast<void>(guarded([&] {
                       comms_.add_left(id);
                       if (!has_left) return Status();
@@ -204,10 +206,10 @@ void SocketTree::end() {
   comms_.end();
 }
 
-// What comes until the neighbours have ended their sides is passed on: one may leave as well, and not have heard yet
-// that this rank does. Besides, closing a socket with unread bytes resets it, which may overtake the leave notice on
-// its way. Until then this rank answers those that ask it, and becomes nobody's parent: a rank whose host refuses
-// connections counts as dead.
+// Forwards frames until the neighbours have ended their sides: a neighbour may leave as well, and not know yet that
+// this rank does. Besides, closing a socket with unread bytes resets it, and the reset may overtake the leave notice.
+// Until then this rank answers ranks that ask it, but does not become a parent: a rank whose host refuses connections
+// counts as dead.
 void SocketTree::depart() {
   departing_ = true;
   healing_.stop();
@@ -235,7 +237,7 @@ void SocketTree::depart() {
   }
 }
 
-// What waits to be merged with others goes before what a rank says later.
+// Sends messages that wait to be merged before this rank's later messages.
 void SocketTree::pass_on_at_once() {
   contacts_.pass_on(true);
   for (const auto& [id, comm] : comms_.all()) comm->pass_on_at_once();
@@ -249,22 +251,22 @@ void SocketTree::pass_on_due() {
 
 // ---- Ranks --------------------------------------------------------------------------------------
 
-// The connection has ended. If the neighbour has said so before, that is as it should be.
+// The connection has ended. That is expected if the neighbour has announced it.
 void SocketTree::on_ended(Neighbour* neighbour) {
   if (!neighbour->ended || !neighbour->socket.valid()) return;
   neighbour->close();
   neighbour->writer = net::FrameWriter();
   inquiries_.forget_owing(neighbour->rank);
-  // One that has not taken this rank for its parent may have found another by now. If it has died, it is missed.
+  // A rank that has not chosen this one as its parent may have found another by now. If it has died, others notice.
   const bool was_here = neighbour->confirmed && !neighbour->said_bye;
   if (was_here && !departing_) on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
   if (neighbour->is_parent && !neighbour->parting) healing_.look_for_parent();
 }
 
-// First the others: who learns of a death here may end this process.
+// Tells the other ranks first: a thread that learns of a death here may end this process.
 void SocketTree::on_death(const Death& death, const Neighbour* from) {
   if (death.rank == rank()) {
-    // The others have given this rank up: its connections broke, or it was silent for too long.
+    // The other ranks have given this one up: its connections broke, or it was silent for too long.
     return on_no_place(Status::remote("the other ranks have lost the connection to this one and gone on without it"));
   }
   if (!view_.add_death(death)) return;
@@ -278,7 +280,7 @@ void SocketTree::on_death(const Death& death, const Neighbour* from) {
   healing_.await_below(death.rank);
 }
 
-// It has left for good.
+// The rank has left for good.
 void SocketTree::on_bye(int rank, const std::string& frame, Neighbour* from) {
   if (from->rank == rank) {
     from->said_bye = true;
@@ -316,7 +318,7 @@ void SocketTree::on_placed() {
   inquiries_.inquire_again();
 }
 
-// Those below look for another parent.
+// The ranks below look for another parent.
 void SocketTree::on_no_place(const Status& why) {
   broken_ = why;
   inquiries_.clear();

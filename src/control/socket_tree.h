@@ -1,26 +1,27 @@
 // The control tree of a job over sockets, as one rank sees it: the connections to its neighbours and the thread that
-// watches them, for all communicators that this rank has of the job. See control_tree.h for what it promises, and
-// control_comm.h for what is each communicator's own.
+// watches them, for all communicators of this rank in the job. See control_tree.h for the interface, and control_comm.h
+// for the part of each communicator.
 //
-// The tree composes its parts, each of which has one matter of its own:
-//   job_view.h          who is there, and where: what the other parts decide by
-//   neighbours.h        the connections, and what waits to be sent
+// The tree composes these parts, each with one task:
+//   job_view.h          which ranks exist, and where: the basis for the other parts' decisions
+//   neighbours.h        the connections, and the frames to send
 //   comm_table.h        this rank's communicators
 //   contact_exchange.h  where every rank listens
-//   frame_router.h      what comes from the neighbours
-//   kept_frames.h       what is kept for communicators and neighbours to come
+//   frame_router.h      frames from the neighbours
+//   kept_frames.h       frames kept for later communicators and neighbours
 //   healing.h           new parents (parent_search.h), and ranks that have lost theirs (awaited_ranks.h)
-//   inquiries.h         which ranks have not arrived?
-// What a part hears or finds out of ranks it tells by tree_events.h. Only the tree itself changes the view, and tells
-// the communicators. An agreement on who has failed belongs beside the inquiries: it reads the view, sends by the
-// neighbours, and has frames of its own.
+//   inquiries.h         which ranks are missing?
+// A part reports what it learns about ranks through tree_events.h. Only the tree itself changes the view, and tells the
+// communicators. An agreement on failed ranks belongs beside the inquiries: it reads the view, sends through the
+// neighbours, and has its own frames.
 //
-// A rank that cannot ask others, for want of descriptors or memory, fails its communicators and is no part of the tree
-// any more.
+// A rank that cannot ask others, because descriptors or memory are missing, fails its communicators and leaves the
+// tree.
 //
-// Who leaves says so (kBye) and goes on passing frames from each neighbour to the others until it has heard their ends.
-// A neighbour that stays ends its side at once, and looks for another parent; one that leaves as well does so when all
-// others of its own have ended theirs. So what ranks say that leave at the same time gets to one that stays.
+// A rank that leaves says so (kBye) and continues to forward frames between its neighbours until they have ended their
+// sides. A neighbour that stays ends its side at once, and looks for another parent; one that leaves as well ends its
+// side when all its other neighbours have ended theirs. So the messages of ranks that leave at the same time reach
+// every rank that stays.
 #pragma once
 
 #include <sys/types.h>
@@ -52,17 +53,17 @@
 
 namespace tutti::internal {
 
-// What a rank's part of the tree is made of.
+// The parts from which a rank's tree is made.
 struct TreeSeed {
   int rank = 0;
   int ranks = 1;
   std::int64_t silence_ms = 0;  // the limit of net::is_silent()
   std::vector<TreeNeighbour> neighbours;
   net::Secret secret{};                   // of the job's connections
-  std::string host;                       // where this rank runs, for messages,
+  std::string host;                       // the host on which this rank runs, for messages,
   std::int32_t pid = 0;                   // likewise,
-  std::vector<std::string> addresses;     // and where its acceptor listens
-  std::optional<net::Acceptor> acceptor;  // of ranks that look for a parent
+  std::vector<std::string> addresses;     // and the addresses of its acceptor
+  std::optional<net::Acceptor> acceptor;  // for ranks that look for a parent
 };
 
 namespace control {
@@ -77,22 +78,22 @@ class SocketTree : private TreeEvents {
   ~SocketTree() override;
 
   // ---- Any thread
-  // Begins to watch. REQUIRES: the job's first communicator is enlisted.
+  // Starts the thread. REQUIRES: the job's first communicator is enlisted.
   Status start();
   [[nodiscard]] int rank() const { return view_.rank(); }
   [[nodiscard]] int ranks() const { return view_.ranks(); }
-  // In a child of the process, which must not speak for it.
+  // In a forked child of the process, which must not send for it.
   [[nodiscard]] bool is_forked() const;
   // Where communicators enlist.
   [[nodiscard]] CommTable& comms() { return comms_; }
-  // There are commands for the thread.
+  // Tells the thread that there are commands.
   void signal() { wake_.ring(); }
 
   // ---- The tree's thread, for its communicators
   [[nodiscard]] Neighbours& neighbours() { return neighbours_; }
   [[nodiscard]] FrameRouter& router() { return router_; }
   [[nodiscard]] Inquiries& inquiries() { return inquiries_; }
-  // To the communicators that are being made of `comm`: the rank has left it.
+  // Tells the communicators made from `comm` that the rank has left it.
   void tell_left(CommId comm, int rank);
 
  private:
@@ -125,7 +126,7 @@ class SocketTree : private TreeEvents {
   const pid_t owner_;
   CommTable comms_;
 
-  // The thread's own.
+  // Used by the thread only.
   JobView view_;
   Neighbours neighbours_;
   KeptNotices notices_;
@@ -134,11 +135,11 @@ class SocketTree : private TreeEvents {
   Inquiries inquiries_;
   FrameRouter router_;
   std::optional<net::Acceptor> acceptor_;
-  std::int64_t go_by_ns_ = 0;  // who leaves waits no longer for a new parent; 0: nobody leaves
-  Status broken_;              // why this rank can speak to nobody any more
-  bool job_over_ = false;      // all ranks have left the job's first communicator, which this one has left as well
+  std::int64_t go_by_ns_ = 0;  // a leaving rank waits for a new parent until then; 0: none leaves
+  Status broken_;              // why this rank can no longer send
+  bool job_over_ = false;      // all ranks have left the job's first communicator, including this one
   bool departing_ = false;
-  bool ending_ = false;  // the thread is to end
+  bool ending_ = false;  // the thread must end
   net::PollSet set_;
 
   EventFd wake_;
@@ -147,8 +148,8 @@ class SocketTree : private TreeEvents {
 
 }  // namespace control
 
-// The control tree of the job's first communicator.
-// REQUIRES: at most one parent; none for rank 0; tree_children() as the other neighbours.
+// The control tree of the job's first communicator. REQUIRES: at most one parent; none for rank 0; tree_children() as
+// the other neighbours.
 Result<std::unique_ptr<ControlTree>> make_socket_tree(TreeSeed seed);
 
 }  // namespace tutti::internal

@@ -10,8 +10,8 @@ namespace tutti::internal::control {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
-// Soon after a leave notice a rank that refuses may have left as well: the ranks that would pass its notice on left
-// with it, or died. It counts as dead after so long.
+// Soon after a leave notice, a rank whose host refuses may have left as well: the ranks that would forward its notice
+// have left with it, or died. It counts as dead after this time.
 constexpr std::int64_t kLeavingMs = 5000;
 
 }  // namespace

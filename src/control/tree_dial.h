@@ -1,6 +1,6 @@
-// How a rank of the control tree reaches another one beyond its neighbours, and what it makes of a refusal.
+// How a rank of the control tree connects to a rank that is not its neighbour, and how it interprets a refusal.
 //
-// Threads: the tree's alone.
+// Threads: the tree's only.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace tutti::internal::control {
 
-// Why a rank dials another: the index of its claim in the handshake.
+// Why a rank connects to another: the index of its claim in the handshake.
 enum class DialPurpose : std::uint16_t {
   kSeek = 0,   // it looks for a parent
-  kQuery = 1,  // it only asks whether the other one is there; that the handshake is done answers it
+  kQuery = 1,  // it only asks whether the other one is alive; the completed handshake is the answer
 };
 
 class TreeDialler {
@@ -24,10 +24,10 @@ class TreeDialler {
   // All outlive it.
   TreeDialler(const JobView& view, const CommTable& comms, const net::Secret& secret)
       : view_(view), comms_(comms), secret_(secret) {}
-  // Null: nobody has said where the rank listens.
+  // Null: it is not known where the rank listens.
   [[nodiscard]] std::unique_ptr<net::Dial> dial(int rank, DialPurpose purpose) const;
-  // Of a rank whose host has refused connections since then. A rank that has left may refuse as well, if ranks have
-  // just left the job, or every communicator that this rank shares with it.
+  // For a rank whose host has refused connections since `refused_ns`. A rank that has left may refuse as well, if ranks
+  // have just left the job, or every communicator that this rank shares with it.
   [[nodiscard]] bool counts_as_dead(int rank, std::int64_t refused_ns) const;
 
  private:
@@ -36,8 +36,8 @@ class TreeDialler {
   const net::Secret secret_;
 };
 
-// A rank whose host refuses connections for so long has died. One that has left is heard of by then: it listens until
-// its leave notice is on its way.
+// A rank whose host refuses connections for this time has died. If it had left, this rank would know by then: a rank
+// listens until it has sent its leave notice.
 inline constexpr std::int64_t kRefusedMs = 300;
 
 }  // namespace tutti::internal::control

@@ -10,7 +10,7 @@ namespace tutti::internal {
 inline constexpr int kTreeArity = 4;
 inline constexpr int kMaxRanks = 1 << 20;
 
-// The tree is the usual one of a heap: rank 0 on top.
+// The tree has the shape of a heap with kTreeArity children per rank: rank 0 is the root.
 inline int tree_parent(int rank) {
   return (rank - 1) / kTreeArity;
 }  // REQUIRES: rank > 0

@@ -33,7 +33,7 @@ Status DeviceBackend::check(const Batch& batch, std::span<void* const> streams) 
   return check_device_buffers(batch, rank(), ranks(), device);
 }
 
-// *capture: 0 if none of them captures.
+// *capture: 0 if no stream captures.
 Status DeviceBackend::find_capture(std::span<void* const> streams, std::uint64_t* capture) const {
   *capture = 0;
   for (void* const stream : streams) {
@@ -45,8 +45,8 @@ Status DeviceBackend::find_capture(std::span<void* const> streams, std::uint64_t
   return Status::invalid_usage("a captured group has calls in several streams. Use one stream for all of its calls");
 }
 
-// What cannot be queued fails the communicator, as the peers have queued theirs, unless it is refused, or was to be
-// captured: then nothing runs yet.
+// An error to queue the batch fails the communicator, because the peers have queued theirs, unless it is a refusal or
+// the batch was to be captured: then nothing runs yet.
 Status DeviceBackend::judge_queued(const Batch& batch, Status status, bool captures) {
   if (status.is_ok()) return status;
   return owner_.fail(name_of(batch), captures ? status.with_code(Code::kInvalidUsage) : std::move(status));
@@ -78,7 +78,7 @@ Result<std::unique_ptr<DeviceSubmission>> DeviceBackend::begin(std::shared_ptr<c
     return {};
   });
   if (!status.is_ok()) return judge_queued(*batch, std::move(status), captures);
-  // Not while the device is current: the last one that comes makes others current.
+  // After the device is no longer current: the last rank to arrive makes other devices current.
   if (begun != nullptr && begun->state == DeviceSubmission::State::kUnderWay) {
     Status brought = guarded([&] { return bring(begun.get()), Status(); });
     if (!brought.is_ok()) return judge_queued(*batch, std::move(brought), false);
@@ -118,8 +118,8 @@ void DeviceBackend::submit_staged(std::span<DeviceSubmission* const> all) {
   of_each([](const DeviceSubmission* one) { return one->backend->end_staged(*one); });
 }
 
-// In the order of the calls, whatever their streams: each waits until the one before is back in the device, which also
-// frees the slots, before it tells that it has come.
+// In the order of the calls, for all streams: each call waits until the previous one is back in the device, which also
+// frees the slots, before it reports that its stream has reached it.
 Status DeviceBackend::gather_streams(const DeviceSubmission& own) {
   const memory::CudaDevice& device = open_->device();
   const auto stream = memory::CudaDevice::stream_of(own.streams.front());
@@ -176,7 +176,7 @@ Status DeviceBackend::end_staged(const DeviceSubmission& own) {
   return {};
 }
 
-// In the order of the calls, too. The words begin anew whenever the graph runs.
+// Also in the order of the calls. The words start again at 0 whenever the graph runs.
 Status DeviceBackend::capture_staged(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream) {
   const memory::CudaDevice& device = open_->device();
   const auto at = memory::CudaDevice::stream_of(stream);
@@ -214,7 +214,7 @@ void DeviceBackend::stream_has_come(const std::shared_ptr<const DevicePlan>& pla
   });
   if (!status.is_ok()) plan->let_go();
   if (!once) return;
-  // In this order: what comes is queued before it is no longer coming.
+  // In this order: a batch is queued before it is no longer counted as coming.
   coming_.fetch_sub(1, std::memory_order_release);
   owner_.has_come();
 }

@@ -1,5 +1,5 @@
-// Collectives that a kernel does on the buffers of all ranks, which lie in one device (device/direct.h): one launch
-// for all ranks if they launch together (rendezvous.h), and one of each rank in graphs.
+// Collectives that a kernel runs on the buffers of all ranks, which are in one device (device/direct.h): one launch for
+// all ranks if they launch together (rendezvous.h), and one launch of each rank in graphs.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ bool can_run_directly(std::span<DeviceSubmission* const> all) {
   });
 }
 
-// Of all ranks, but for the buffers.
+// For all ranks, without the buffers.
 DirectCall kernels_call(const Call& call, int ranks) {
   DirectCall made = direct_call(call.collective, call.type, call.op, call.root, ranks);
   made.count = call.count;
@@ -41,7 +41,7 @@ bool DeviceBackend::may_run_directly(const Call& call) const {
          !owner_.is_forced() && call.custom == nullptr && call.varying == nullptr;
 }
 
-// Kernels cannot reach memory of other devices, and do not combine elements across their alignment.
+// Kernels cannot access memory of other devices, and do not combine elements that are not aligned.
 Status DeviceBackend::check_direct_buffers(const Call& call) const {
   const CollectiveInfo& info = info_of(call.collective);
   if (!info.has_data) return {};
@@ -79,7 +79,7 @@ void DeviceBackend::bring(DeviceSubmission* own) {
   rendezvous_->finish();
 }
 
-// In a stream of the first rank, behind what is in those of the others.
+// In a stream of the first rank, after the work in the other ranks' streams.
 Status DeviceBackend::submit_directly(std::span<DeviceSubmission* const> all) {
   DeviceBackend& first = *all.front()->backend;
   const memory::CudaDevice& device = first.open_->device();
@@ -128,8 +128,8 @@ Result<bool> DeviceBackend::can_capture_directly() {
   return rendezvous_->open_mailboxes(*open_->kernels());
 }
 
-// Which calls a kernel does depends on the calls alone, so that all ranks decide alike. What lies between those is
-// captured together.
+// The choice of calls for a kernel depends only on the calls, so that all ranks decide alike. The calls between two
+// such calls are captured together.
 Status DeviceBackend::capture(const std::shared_ptr<const Batch>& batch, std::uint64_t capture, void* stream) {
   const std::vector<Call>& calls = batch->calls;
   const auto direct = [&](const Call& call) { return !is_empty(call) && may_run_directly(call); };
@@ -137,7 +137,7 @@ Status DeviceBackend::capture(const std::shared_ptr<const Batch>& batch, std::ui
   auto can = can_capture_directly();
   if (!can.is_ok()) return can.status();
   if (!*can) return capture_staged(batch, capture, stream);
-  // First what is refused: nothing of the batch is in the graph then.
+  // Checks for refusals first: then nothing of the batch is in the graph yet.
   for (const Call& call : calls) {
     if (!direct(call)) continue;
     if (Status s = check_direct_buffers(call); !s.is_ok()) return s;

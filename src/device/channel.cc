@@ -15,7 +15,7 @@ using memory::PinnedMemory;
 struct Spare {
   Mutex mutex;
   std::vector<DeviceChannel*> channels TUTTI_GUARDED_BY(mutex);
-  // Words for channels to come.
+  // Words for new channels.
   PinnedMemory::Block words TUTTI_GUARDED_BY(mutex);
 };
 Spare& spare() {
@@ -29,7 +29,7 @@ Result<DeviceChannel*> DeviceChannel::take(const memory::CudaDevice& device) {
   {
     const MutexLock lock(spare().mutex);
     auto& channels = spare().channels;
-    // The last one first: its slots have room.
+    // Searches from the last one: its slots have memory.
     const auto found = std::find_if(channels.rbegin(), channels.rend(), [](const auto* c) { return c->quiet(); });
     if (found != channels.rend()) {
       DeviceChannel* const channel = *found;
@@ -50,12 +50,12 @@ Result<std::uint32_t*> DeviceChannel::take_words(const memory::CudaDevice& devic
     return words.bytes >= kBytes;
   };
   if (!enough()) {
-    // Not with the lock: graphs that go may need it while a thread waits in the driver.
+    // Not under the lock: destructors of graphs may need it while a thread waits in the driver.
     auto block = PinnedMemory::instance().take(kBytes, device);
     if (!block.is_ok()) return block.status();
     std::fill_n(block->memory, block->bytes, std::byte{0});
     const MutexLock lock(spare().mutex);
-    words = *block;  // what another thread has brought meanwhile is lost
+    words = *block;  // if another thread has stored a block meanwhile, that one is lost
   }
   const MutexLock lock(spare().mutex);
   auto* const taken = reinterpret_cast<std::uint32_t*>(words.memory);
@@ -64,7 +64,7 @@ Result<std::uint32_t*> DeviceChannel::take_words(const memory::CudaDevice& devic
   return taken;
 }
 
-// Without memory to keep it in mind it is lost.
+// If memory to record it is missing, the channel is lost.
 void DeviceChannel::give_back() noexcept {
   if (std::exchange(captured_, false)) {
     count_ = 0;

@@ -1,14 +1,14 @@
-// The way between memory of a CUDA device and the ranks' work at the host: slots of page-locked memory that pieces of
-// operations pass through, and words by which a stream and the host tell each other how far they are. While one slot
-// fills from the device the ranks work on another, and a third returns to the device.
+// The connection between memory of a CUDA device and the ranks' work at the host: slots of page-locked memory through
+// which pieces of operations pass, and words by which a stream and the host tell each other their progress. While one
+// slot fills from the device the ranks work on another, and a third returns to the device.
 //
-// A piece is known by its number, counted on modulo 2^32 for as long as the channel lives. The stream writes `entered`
-// when the piece is in its slot; the host writes `run` when the output is there; the stream writes `returned` when the
-// last piece of an operation is back. One piece's slot is another's when the first has returned.
+// A piece is identified by its number, which counts up modulo 2^32 during the channel's life. The stream writes
+// `entered` when the piece is in its slot; the host writes `run` when the output is there; the stream writes `returned`
+// when the last piece of an operation is back. A slot can be reused when its piece has returned.
 //
-// Ownership: channels are the process's and live for ever, since a stream may come to them when nobody else knows of
-// them any more. Who takes one has it alone until he gives it back.
-// Threads: one at a time, but for the words.
+// Ownership: channels belong to the process and are never destroyed, because a stream may reach them after every other
+// user has ended. A user that takes one has it exclusively until it gives it back.
+// Threads: one at a time, except for the words.
 #pragma once
 
 #include <array>
@@ -26,25 +26,25 @@ namespace tutti::internal {
 class DeviceChannel {
  public:
   static constexpr std::size_t kSlots = 3;
-  // What a slot's parts begin at multiples of.
+  // Alignment of the parts of a slot.
   static constexpr std::size_t kAlignment = 256;
   enum class Word : std::uint8_t { kEntered, kRun, kReturned };
 
-  // One that no stream has to come to any more. `device`: any.
+  // A channel that no stream will reach any more. `device`: any.
   static Result<DeviceChannel*> take(const memory::CudaDevice& device);
   void give_back() noexcept;
   DeviceChannel(const DeviceChannel&) = delete;
   DeviceChannel& operator=(const DeviceChannel&) = delete;
 
-  // For pieces of operations that a graph captures: each begins with number 0, whenever the graph runs. Until it is
-  // given back, when the graph has gone.
+  // For pieces of operations that a graph captures: each operation begins with number 0, whenever the graph runs. Valid
+  // until the channel is given back, when the graph is destroyed.
   void begin_capture() { captured_ = true; }
 
-  // Pieces so far. What is planned next begins with this number.
+  // The number of pieces so far. The next plan begins with it.
   [[nodiscard]] std::uint32_t count() const { return captured_ ? 0 : count_; }
   void add(std::uint32_t pieces) { count_ += captured_ ? 0 : pieces; }
 
-  // Makes the slot hold so much. Where it lay before is kept for as long as streams may come to it.
+  // Gives the slot at least `bytes`. Its old memory is kept as long as streams may reach it.
   Status reserve(std::size_t slot, std::size_t bytes, const memory::CudaDevice& device);
   [[nodiscard]] std::byte* slot(std::size_t number) const { return slots_[number].memory; }
 
@@ -55,13 +55,14 @@ class DeviceChannel {
   void store(Word which, std::uint32_t value) const {
     std::atomic_ref<std::uint32_t>(*word(which)).store(value, std::memory_order_release);
   }
-  // Whether `value` is `wanted` or comes after it.
+  // Whether `value` is `wanted` or later.
   static bool reached(std::uint32_t value, std::uint32_t wanted) {
     return static_cast<std::int32_t>(value - wanted) >= 0;
   }
 
  private:
-  static constexpr std::size_t kWordStride = 32;  // words: host and device write them, each a line of its own
+  // Of the words: host and device write them, each on its own cache line.
+  static constexpr std::size_t kWordStride = 32;
 
   explicit DeviceChannel(std::uint32_t* words) : words_(words) {}
   static Result<std::uint32_t*> take_words(const memory::CudaDevice& device);

@@ -1,30 +1,32 @@
-// Collectives of ranks that reach each other's buffers, as memory of one device: each output element is made, once, of
-// the inputs that it needs, in the order of ranks. Inputs are read once and outputs written once, and all ranks get the
-// same bits. Each rank has a part of the work: of what all ranks get, or the root, a share of the elements; else its
-// own block. After Rabenseifner's reduce-scatter and all-gather (2004), with both done in place at the peers.
+// Collectives of ranks that can access each other's buffers, as memory of one device. Each output element is computed
+// once, from the inputs that it needs, in the order of ranks. Inputs are read once and outputs written once, and all
+// ranks get the same bits. Each rank does a part of the work: a share of the elements if all ranks or the root get the
+// result; else its own block. After Rabenseifner's reduce-scatter and all-gather (2004), with both done in place at the
+// peers.
 //
-// Either one launch does the parts of all ranks, when all inputs are there; or each rank launches its own, and their
-// thread blocks rendezvous (rendezvous.h): before, to tell each other where the buffers are, and after. Such a launch
-// needs nothing of the host, and the device counts the rendezvous: so it can be captured in a graph and replayed.
+// Either one launch does the parts of all ranks, when all inputs are there; or each rank launches its own part, and
+// their thread blocks rendezvous (rendezvous.h) twice: before the work, to exchange the addresses of the buffers, and
+// after it. Such a launch needs no host, and the device counts the rendezvous: so it can be captured in a graph and
+// replayed.
 //
-// Thread blocks run this code on devices, and threads of the host in tests (direct_host.h): they differ in their Block.
-//   int row()                    of the launch: the rank whose part it is, where one launch does all
-//   int column()                 of the blocks of a row
-//   const std::byte** from(); std::byte** to()      kMostDirectRanks places that the block's threads share
-//   void each(int n, f)          f(i) for each i < n, by some thread; the same i the same thread
-//   void sync()                  what the block's threads wrote before is seen behind it
-//   bool all(bool)               sync(), and whether it is true for all threads
-//   std::uint64_t load(place); void store(place, value)      acquire and release, between blocks of all ranks
-//   std::uint64_t add(place, value), set_bits(place, bits)   the same, both; what was there before
-//   bool exchange(place, expected, value)                    the same; whether it was as expected
+// Thread blocks run this code on devices, and host threads in tests (direct_host.h): they have different Block types.
+//   int row()                    in the launch: the rank whose part it is, if one launch does all
+//   int column()                 number of the block in its row
+//   const std::byte** from(); std::byte** to()      kMostDirectRanks entries that the block's threads share
+//   void each(int n, f)          f(i) for each i < n, by some thread; the same i always by the same thread
+//   void sync()                  earlier writes of the block's threads are visible after it
+//   bool all(bool)               sync(), and whether the value is true for all threads
+//   std::uint64_t load(entry); void store(entry, value)      acquire and release, between blocks of all ranks
+//   std::uint64_t add(entry, value), set_bits(entry, bits)   acquire and release; returns the old value
+//   bool exchange(entry, expected, value)                    acquire and release; whether it had the expected value
 //   bool told(const DirectControl&); void stop(DirectControl&)
 //   void report(const DirectCall&, DirectOutcome, int peer)  if it is the rank's first
 //   std::uint64_t now_ns()
 //   void combine(const DirectCall&, int inputs, int outputs, std::size_t count)
-//                                                            of all from(), in their order, to all to()
+//                                                            from all from(), in order, to all to()
 //   void move(int outputs, std::size_t bytes)                from the first from() to all to()
-//   void exchange(std::size_t bytes)                         from()[0] to to()[0], from()[1] to to()[1], which may be
-//                                                            each other's sources
+//   void exchange(std::size_t bytes)                         from()[0] to to()[0], from()[1] to to()[1]; sources and
+//                                                            targets may be the same memory
 #pragma once
 
 #include <array>
@@ -43,39 +45,40 @@ inline constexpr unsigned kMostDirectBlocks = 64;  // of a rank whose kernel wai
 inline constexpr std::uint32_t kDirect = collectives_that([](const CollectiveInfo& info) {
   return !info.varies && info.origin != Origin::kPrefix && info.origin != Origin::kPrefixBefore;
 });
-// Whether there is such code for the collective.
+// Whether this code supports the collective.
 constexpr bool runs_directly(Collective c) {
   return is_among(kDirect, c);
 }
 
-// What a rank says of its call, to a thread block of a peer.
+// A rank's message about its call, for a thread block of a peer.
 struct DirectNotice {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   transport::Fingerprint fingerprint;
 };
 
-// A rank's, in memory of the device; zero at first. A rendezvous is one of the thread blocks of all ranks that have the
-// same number, their column.
+// A rank's mailbox, in memory of the device; zero at first. A rendezvous joins the thread blocks of all ranks that have
+// the same number, their column.
 struct DirectMailbox {
-  // In a counter: one of the ranks has given up. Then nobody gets behind it any more.
+  // In a counter: one of the ranks has given up. Then no rank passes the rendezvous any more.
   static constexpr std::uint64_t kEnded = std::uint64_t{1} << 63;
   struct alignas(128) Counter {
     std::uint64_t value = 0;
   };
   struct alignas(128) Column {
-    Counter all;                                            // rank 0's: how often any rank has come, and kEnded
-    std::array<DirectNotice, kMostDirectRanks> notices;     // by the rank that has written it
-    std::array<std::uint64_t, kMostDirectRanks> arrived{};  // rank 0's, by rank: how often it has come, for reports
-    std::uint64_t passed = 0;                               // rendezvous that have been; the rank's own
+    // Rank 0's: total number of arrivals of all ranks, and kEnded.
+    Counter all;
+    std::array<DirectNotice, kMostDirectRanks> notices;     // by the rank that wrote it
+    std::array<std::uint64_t, kMostDirectRanks> arrived{};  // rank 0's, by rank: its number of arrivals, for reports
+    std::uint64_t passed = 0;                               // completed rendezvous; the rank's own
   };
   std::array<Column, kMostDirectBlocks> columns;
 };
 
-// kStopped: by the host, as the communicator has failed or a rank has left it.
+// kStopped: by the host, because the communicator has failed or a rank has left it.
 enum class DirectOutcome : std::uint8_t { kGoes = 0, kMismatch = 1, kTimeout = 2, kStopped = 3 };
 
-// Of a launch that has failed: with whom, and at which of the calls.
+// The report of a failed launch: the peer, and the number of the call.
 struct DirectReport {
   DirectOutcome outcome = DirectOutcome::kGoes;
   int peer = 0;
@@ -89,35 +92,35 @@ constexpr DirectReport unpack_report(std::uint64_t word) {
           static_cast<std::uint32_t>(word >> 32)};
 }
 
-// What host and device tell each other of a rendezvous: in page-locked memory.
+// Words of a rendezvous that host and device share: in page-locked memory.
 struct DirectControl {
-  std::uint32_t stop = 0;  // not 0: by the host, or a device on which calls differ: every launch ends that waits
-  alignas(8) std::array<std::uint64_t, kMostDirectRanks> reports{};  // by rank, of its first failure, as pack_report()
+  std::uint32_t stop = 0;  // not 0: set by the host, or by a device on which calls differ: every waiting launch ends
+  alignas(8) std::array<std::uint64_t, kMostDirectRanks> reports{};  // by rank, the first failure as of pack_report()
 };
 
 struct DirectCall {
   Collective collective = Collective::kBarrier;
-  DataType type = DataType::kUint8;  // with `op` what has code of its own on devices
+  DataType type = DataType::kUint8;  // devices have special code for some pairs with `op`
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   int ranks = 1;
-  int rank = -1;          // whose part it is, in a rendezvous with those of the others; -1: no kernel waits
-  int only = -1;          // then: whose part it is; -1: one launch does all of them
+  int rank = -1;          // whose part it is, in a rendezvous with the others; -1: no kernel waits
+  int only = -1;          // if rank is -1: whose part it is; -1: one launch does all parts
   std::size_t count = 0;  // elements, as in the call
   std::size_t element_bytes = 1;
-  std::uint32_t divisor = 0;  // of an average
-  // By rank, as the device accesses them; before a rendezvous the rank's own alone.
+  std::uint32_t divisor = 0;  // for an average
+  // By rank, as the device accesses them; before a rendezvous only the rank's own.
   std::array<const std::byte*, kMostDirectRanks> in{};
   std::array<std::byte*, kMostDirectRanks> out{};
-  // Of a rendezvous; a control also if a launch may be let go.
+  // For a rendezvous. A launch that can be stopped also has a control.
   std::array<DirectMailbox*, kMostDirectRanks> mailboxes{};
   DirectControl* control = nullptr;
-  std::uint64_t timeout_ns = 0;  // that a rank waits for another
+  std::uint64_t timeout_ns = 0;  // longest wait of a rank for another
   transport::Fingerprint fingerprint;
   std::uint32_t number = 0;  // for reports
 };
 
-// Of what a call says; the rest is the caller's.
+// The fields that a call determines; the caller sets the others.
 constexpr DirectCall direct_call(Collective collective, DataType type, ReduceOp op, int root, int ranks) {
   DirectCall call;
   call.collective = collective;
@@ -132,7 +135,7 @@ constexpr DirectCall direct_call(Collective collective, DataType type, ReduceOp 
 inline constexpr std::size_t kDirectShareUnit =
     16;  // bytes that a share begins at a multiple of, unless elements do not fit
 
-// A rank's share of `count` elements begins here, the next one's there.
+// Where a rank's share of `count` elements begins; the next rank's begins at its end.
 constexpr std::size_t direct_share_begin(const DirectCall& call, int rank) {
   const std::size_t unit = call.element_bytes < kDirectShareUnit && kDirectShareUnit % call.element_bytes == 0
                                ? kDirectShareUnit / call.element_bytes
@@ -144,12 +147,12 @@ constexpr std::size_t direct_share_begin(const DirectCall& call, int rank) {
   return begin < call.count ? begin : call.count;
 }
 
-// When a wait for the other ranks' blocks ends without them: when the host says so, or after the timeout; or after the
-// timeout alone, where they may still read and write this rank's memory.
+// How a wait for the other ranks' blocks may end early: kWhenTold: when the host says so, or after the timeout;
+// kAtTimeout: only after the timeout, because they may still read and write this rank's memory.
 enum class GivesUp : bool { kWhenTold, kAtTimeout };
 
-// Every rank's thread block of this number has come here as often as this one: false if the launch is to end, which no
-// rank's then gets behind. What they wrote before is seen after.
+// Returns when every rank's thread block of this number has arrived as often as this one; earlier writes of all are
+// then visible. False if the launch must end; then no rank passes.
 template <class Block>
 TUTTI_HOST_DEVICE bool rendezvous(const DirectCall& call, Block& block, std::uint64_t number, GivesUp gives_up) {
   constexpr unsigned kIdleBetweenLooks = 1024;
@@ -167,7 +170,7 @@ TUTTI_HOST_DEVICE bool rendezvous(const DirectCall& call, Block& block, std::uin
         if (since == 0) since = now;
         const bool told = gives_up == GivesUp::kWhenTold && block.told(*call.control);
         if (told || now - since > call.timeout_ns) {
-          // Unless all have come meanwhile: they may be behind it already.
+          // Unless all have arrived meanwhile: they may have passed already.
           std::uint64_t seen = block.load(column.all.value);
           while (seen < wanted && !block.exchange(column.all.value, seen, seen | DirectMailbox::kEnded)) {
             seen = block.load(column.all.value);
@@ -193,12 +196,12 @@ TUTTI_HOST_DEVICE bool rendezvous(const DirectCall& call, Block& block, std::uin
   return block.all(goes_on);
 }
 
-// Tells the others of the call and hears of theirs. Their notices are this rank's to read until the next rendezvous. If
+// Sends this rank's notice to the others and receives theirs, which this rank may read until the next rendezvous. If
 // one differs from this rank's, each rank finds one that differs from its own.
 template <class Block>
 TUTTI_HOST_DEVICE bool exchange_notices(const DirectCall& call, Block& block, std::uint64_t number) {
   const int column = block.column();
-  // Nothing is told behind the end: peers may compare still what was told before.
+  // No notice is written after the end: peers may still be comparing earlier ones.
   bool ended = false;
   block.each(1, [&](int) {
     ended = (block.load(call.mailboxes[0]->columns[column].all.value) & DirectMailbox::kEnded) != 0;
@@ -216,17 +219,18 @@ TUTTI_HOST_DEVICE bool exchange_notices(const DirectCall& call, Block& block, st
     if (notice.fingerprint == call.fingerprint) return;
     same = false;
     block.report(call, DirectOutcome::kMismatch, peer);
-    // All find that, and none goes on; nor do launches to come. Blocks that have no counterpart wait.
+    // All ranks detect the difference, and none continues; later launches do not start. Blocks without a counterpart
+    // wait.
     (void)block.set_bits(call.mailboxes[0]->columns[column].all.value, DirectMailbox::kEnded);
     block.stop(*call.control);
   });
   return block.all(same);
 }
 
-// Of whose memory a rank's part of the collective is, and where it lies there, in bytes.
+// The buffers that a rank's part of the collective reads and writes, and its position there, in bytes.
 struct DirectPart {
-  bool all_in = true;   // from every rank's input; else from in_rank's alone
-  bool all_out = true;  // to every rank's output; else to out_rank's alone
+  bool all_in = true;   // from every rank's input; else only from in_rank's
+  bool all_out = true;  // to every rank's output; else only to out_rank's
   int in_rank = 0;
   int out_rank = 0;
   std::size_t in_at = 0;
@@ -277,8 +281,8 @@ TUTTI_HOST_DEVICE inline DirectPart direct_part(const DirectCall& call, int rank
   return part;
 }
 
-// The block's threads together: rank `rank`'s part of an all-to-all. The blocks of a pair change places, or are copied,
-// together: each rank of the two does half of each. A rank's half with itself is both.
+// Done by the block's threads together: rank `rank`'s part of an all-to-all. The two blocks of a pair are exchanged, or
+// copied, together: each rank of the pair does half of each. With itself, a rank does both halves.
 template <class Block, class Input, class Output>
 TUTTI_HOST_DEVICE void exchange_blocks(const DirectCall& call, Block& block, int rank, const Input& input,
                                        const Output& output) {
@@ -300,7 +304,7 @@ TUTTI_HOST_DEVICE void exchange_blocks(const DirectCall& call, Block& block, int
   }
 }
 
-// The block's threads together: rank `rank`'s part, by the columns of blocks together.
+// Done by the block's threads together, and by all columns: rank `rank`'s part.
 template <class Block>
 TUTTI_HOST_DEVICE void do_part(const DirectCall& call, Block& block, int rank) {
   const auto input = [&](int peer) {
@@ -335,7 +339,7 @@ TUTTI_HOST_DEVICE void do_part(const DirectCall& call, Block& block, int rank) {
 template <class Block>
 TUTTI_HOST_DEVICE void run_directly(const DirectCall& call, Block& block) {
   if (call.rank < 0) {
-    // What is let go, as the communicator has failed or ended, touches no windows.
+    // A stopped launch touches no windows: the communicator has failed or ended.
     bool goes = true;
     if (call.control != nullptr) block.each(1, [&](int) { goes = !block.told(*call.control); });
     if (block.all(goes)) do_part(call, block, call.only < 0 ? block.row() : call.only);
@@ -345,8 +349,8 @@ TUTTI_HOST_DEVICE void run_directly(const DirectCall& call, Block& block) {
   const std::uint64_t before = passed;
   if (!exchange_notices(call, block, before + 1)) return;
   do_part(call, block, call.rank);
-  // Until all have read this rank's input and written its output, which takes none of them long: they are at work,
-  // unless the launch of one has died. Then also the notices may be written anew.
+  // Waits until all ranks have read this rank's input and written its output. That does not take long: they are at
+  // work, unless the launch of one has died. After it the notices may be written again.
   if (!rendezvous(call, block, before + 2, GivesUp::kAtTimeout)) return;
   block.each(1, [&](int) { passed = before + 2; });
 }

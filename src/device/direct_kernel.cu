@@ -1,4 +1,5 @@
-// The kernel of direct collectives (direct.h). One for all datatypes, so that what moves and waits is there once.
+// The kernel of direct collectives (direct.h). One kernel for all datatypes, so that the code that moves and waits
+// exists once.
 #include <cuda/atomic>
 #include <utility>
 
@@ -20,7 +21,7 @@ struct Places {
   std::byte* to[kMostDirectRanks];
 };
 
-// The operator's, of a datatype that is known when the program runs.
+// The operator's loop for a datatype that is known at run time.
 __device__ void produce_by_type(const DirectCall& call, const Crew& crew, const Places& places, int inputs, int outputs,
                                 std::size_t count) {
   [&]<int... types>(std::integer_sequence<int, types...>) {
@@ -32,7 +33,7 @@ __device__ void produce_by_type(const DirectCall& call, const Crew& crew, const 
   (std::make_integer_sequence<int, kDataTypes>{});
 }
 
-// A thread block, as one of its threads sees it.
+// A thread block, as seen by one of its threads.
 class ThreadBlock {
  public:
   __device__ explicit ThreadBlock(Places& places) : places_(places) {}
@@ -61,15 +62,15 @@ class ThreadBlock {
   __device__ static bool exchange(std::uint64_t& place, std::uint64_t expected, std::uint64_t value) {
     return DeviceCounter(place).compare_exchange_strong(expected, value, cuda::memory_order_acq_rel);
   }
-  // Behind the bus.
+  // `control` is across the bus.
   __device__ static bool told(const DirectControl& control) {
     return ControlWord(const_cast<std::uint32_t&>(control.stop)).load(cuda::memory_order_relaxed) != 0;
   }
   __device__ static void stop(DirectControl& control) {
     ControlWord(control.stop).store(1, cuda::memory_order_relaxed);
   }
-  // Of several blocks whose rank fails at the same time one may report over the other: atomic operations on the host's
-  // memory are not for all devices.
+  // If several blocks of a rank fail at the same time, one may overwrite the other's report: not all devices have
+  // atomic operations on host memory.
   __device__ static void report(const DirectCall& call, DirectOutcome outcome, int peer) {
     const DeviceCounter report(call.control->reports[call.rank]);
     if (report.load(cuda::memory_order_relaxed) != 0) return;

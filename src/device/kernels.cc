@@ -13,7 +13,7 @@
 #include "os/mutex.h"
 #include "reduction/device_code.h"
 
-// What nvcc has made (src/meson.build); null in programs that are linked without.
+// The output of nvcc (src/meson.build); null in programs that are linked without it.
 extern "C" [[gnu::weak]] const unsigned char tutti_device_image[];
 
 namespace tutti::internal {
@@ -21,7 +21,7 @@ namespace {
 
 using memory::CudaDevice;
 
-// A thread's packs of 16 bytes that are on the way at once (device_loops.h).
+// Each thread has this many bytes, in packs of 16, in flight at once (device_loops.h).
 constexpr std::size_t kBytesOfThread = 64;
 
 struct Opened {
@@ -48,12 +48,13 @@ Result<const DirectKernels*> DirectKernels::open(const CudaDevice& device) {
   const memory::CudaCurrent current = device.use();
   if (Status s = current.status(); !s.is_ok()) return s;
   memory::CudaDriver::Module module = nullptr;
-  // Why there is none the driver tells by several errors: that of the device itself, too, which shows soon.
+  // The driver uses several errors if it cannot load the image, including errors of the device itself, which show up
+  // soon anyway.
   if (const auto loaded = driver.module_load(&module, tutti_device_image); loaded != 0) {
     const std::string line =
         fmt::format("{} cannot run this library's kernels, so operations pass through the host: {}",
                     memory::name_of_device(device.ordinal()), driver.check(loaded, "loading it").message());
-    // The library was meant to have some, and is built for other devices.
+    // The library contains device code only for other devices.
     if (loaded == memory::CudaDriver::kNoBinaryForDevice) {
       log::warn(line + " (built without its compute capability: see the option device_architectures)");
     } else {

@@ -9,20 +9,21 @@
 
 namespace tutti::internal {
 
-// Threads: any. What takes a stream is to be called while the device is the thread's current one.
+// Threads: any. Functions with a stream argument must be called while the device is the thread's current one.
 class DirectKernels {
  public:
-  // The device's, for ever. Null: this library has no code for such a device. A device that fails is an error.
+  // The device's kernels, which are never destroyed. Null: this library has no code for such a device. An error if the
+  // device fails.
   static Result<const DirectKernels*> of(const memory::CudaDevice& device);
   DirectKernels(const DirectKernels&) = delete;
   DirectKernels& operator=(const DirectKernels&) = delete;
 
-  // Puts the call into the stream, in so many columns of thread blocks; 0: as many as pay. In a
-  // rendezvous all ranks have the same number, and the blocks of all are resident together.
+  // Puts the call into the stream, with this many columns of thread blocks; 0: as many as are useful. In a rendezvous
+  // all ranks have the same number, and the blocks of all are resident together.
   Status launch(const DirectCall& call, memory::CudaDevice::Stream stream, unsigned columns = 0) const;
-  // Thread blocks on the device at the same time.
+  // Thread blocks that can run on the device at the same time.
   [[nodiscard]] unsigned most_resident_blocks() const { return most_resident_; }
-  // That pay, for each of so many ranks.
+  // The number of columns that are useful for each rank.
   [[nodiscard]] unsigned useful_columns(const DirectCall& call) const;
 
  private:

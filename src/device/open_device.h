@@ -1,4 +1,4 @@
-// What a communicator whose buffers are in the memory of a CUDA device has besides.
+// The device resources of a communicator whose buffers are in the memory of a CUDA device.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tutti::internal {
 
 class DeviceBackend;
 
-// The way from streams and graphs, which may outlive the communicator, to its backend.
+// Gives streams and graphs, which may outlive the communicator, access to its backend.
 class StreamGate {
  public:
   explicit StreamGate(DeviceBackend& backend) : backend_(&backend) {}
@@ -24,7 +24,7 @@ class StreamGate {
     const MutexLock lock(mutex_);
     backend_ = nullptr;
   }
-  // use(backend), unless that has gone; whether it was there.
+  // Calls use(backend), unless the backend is gone; returns whether it was there.
   template <class Use>
   bool enter(Use use) {
     const MutexLock lock(mutex_);
@@ -38,7 +38,7 @@ class StreamGate {
   DeviceBackend* backend_ TUTTI_GUARDED_BY(mutex_);
 };
 
-// The channel of what one capture has of a communicator: its operations come one after the other.
+// The channel for the part of one capture that belongs to a communicator: its operations run one after the other.
 class CapturedChannel {
  public:
   CapturedChannel(DeviceChannel& channel, std::uint64_t capture) : channel_(channel), capture_(capture) {
@@ -55,18 +55,18 @@ class CapturedChannel {
   const std::uint64_t capture_;
 };
 
-// A batch that a stream comes to: once, or each time that a graph runs which has captured it.
+// A batch that a stream reaches: once, or each time that the graph runs that has captured it.
 //
-// Ownership: the stream's until it has come, or the graph's.
+// Ownership: the stream's until it has reached the batch, or the graph's.
 class ComingBatch {
  public:
-  // `channel`: of a graph's; else null.
+  // `channel`: of a graph; else null.
   ComingBatch(std::shared_ptr<StreamGate> gate, std::shared_ptr<const DevicePlan> plan,
               std::shared_ptr<const CapturedChannel> channel = nullptr)
       : gate_(std::move(gate)), plan_(std::move(plan)), channel_(std::move(channel)) {}
 
-  // Functions of the driver's, of a ComingBatch: a stream has come to it, for the only time, or in a graph; the graph
-  // has gone.
+  // Callbacks of the driver with a ComingBatch: a stream has reached it, for the only time, or in a graph; the graph is
+  // destroyed.
   static void come_once(void* batch);
   static void come(void* batch);
   static void destroy(void* batch) { delete static_cast<ComingBatch*>(batch); }
@@ -77,7 +77,7 @@ class ComingBatch {
   const std::shared_ptr<const CapturedChannel> channel_;
 };
 
-// Threads: the one that makes the communicator's calls, but for check().
+// Threads: the one that makes the communicator's calls, except for check().
 class OpenDevice {
  public:
   // kUnhandledCudaError.
@@ -90,33 +90,34 @@ class OpenDevice {
   [[nodiscard]] DeviceChannel& channel() const { return *channel_; }
   // Null: the library has no code for the device.
   [[nodiscard]] const DirectKernels* kernels() const { return kernels_; }
-  // For the order between streams; behind what the last capture has of this communicator.
+  // event(): for the order between streams. captured_event(): after this communicator's part of the last capture.
   [[nodiscard]] memory::CudaDevice::Event event() const { return event_; }
   [[nodiscard]] memory::CudaDevice::Event captured_event() const { return captured_event_; }
-  // Behind the last direct collective.
+  // After the last direct collective.
   [[nodiscard]] memory::CudaDevice::Event direct_event() const { return direct_event_; }
 
-  // The stream goes on when what the communicator has called before is back in the device.
+  // Makes the stream wait until the communicator's earlier calls are back in the device.
   Status follow(memory::CudaDevice::Stream stream) const {
     if (last_is_direct_) return device_->wait_for(stream, direct_event_);
     return device_->wait_for(stream, channel_->word(DeviceChannel::Word::kReturned), channel_->count());
   }
-  // What has been called now is direct, and direct_event() behind it.
+  // Notes whether the last call is direct; if so, direct_event() follows it.
   void set_last_direct(bool direct) { last_is_direct_ = direct; }
-  // Whether all that was staged is back in the device, for which it waits so long.
+  // Whether all staged operations are back in the device; waits for that at most this long.
   [[nodiscard]] bool await_return(std::int64_t longest_ms) const;
-  // Whether a direct collective has still to end; or the device has failed.
+  // Whether a direct collective has not ended yet, or the device has failed.
   [[nodiscard]] bool runs_kernel() const;
-  // Whether the device still works. Any thread of the program's.
+  // Whether the device still works. Any thread of the program.
   [[nodiscard]] Status check() const;
 
-  // Whether nothing of this capture came here before; that something has, and captured_event() is behind it.
+  // begins_capture(): nothing of this capture was recorded here before. set_captured(): something was, and
+  // captured_event() follows it.
   [[nodiscard]] bool begins_capture(std::uint64_t capture) const { return last_capture_ != capture; }
   void set_captured(std::uint64_t capture) { last_capture_ = capture; }
   Result<std::shared_ptr<const CapturedChannel>> captured_channel(std::uint64_t capture);
-  // `backend`: the one that has this.
+  // `backend`: the owner of this.
   const std::shared_ptr<StreamGate>& gate(DeviceBackend& backend);
-  // Streams and graphs do not find the communicator any more.
+  // Streams and graphs no longer reach the communicator.
   void close();
 
  private:

@@ -40,9 +40,9 @@ Result<std::shared_ptr<const DevicePlan>> DevicePlan::make(std::shared_ptr<const
 Status DevicePlan::fill_pieces() {
   const std::vector<Cut> all = cuts();
   pieces_.resize(all.size());
-  // A window holds one part at a time.
+  // A window contains one part at a time.
   if (std::any_of(all.begin(), all.end(), [](const Cut& c) { return c.way != Way::kHost; })) lag_ = 1;
-  // First how much there is: a slot stays where it is for all of its pieces.
+  // Computes all sizes first: a slot keeps its address for all of its pieces.
   std::array<std::size_t, DeviceChannel::kSlots> bytes{};
   for (std::size_t i = 0; i < all.size(); ++i) {
     Room counted(nullptr);
@@ -82,7 +82,7 @@ Status DevicePlan::put_step(std::size_t step, memory::CudaDevice::Stream stream)
   return device_.write(stream, channel_.word(DeviceChannel::Word::kReturned), end());
 }
 
-// First its kernels are stopped, which would access the windows of all ranks.
+// Stops its kernels first, because they would access the windows of all ranks.
 void DevicePlan::let_go() const {
   if (uses_windows()) rendezvous_->stop(rank_);
   channel_.store(DeviceChannel::Word::kRun, end());
@@ -126,13 +126,13 @@ void DevicePlan::cut(std::size_t i, std::size_t each, std::initializer_list<Way>
   }
 }
 
-// Which calls do depends on what all ranks know alike.
+// The choice depends only on values that are the same on all ranks.
 bool DevicePlan::goes_by_windows(const Call& call) const {
   return windows_ != nullptr && runs_directly(call.collective) && has_data(call.collective) && call.custom == nullptr &&
          call.varying == nullptr && vector_bytes(call, ranks_) >= windows_->least_bytes;
 }
 
-// As many as pass together.
+// As many calls as fit into one piece.
 DevicePlan::Cut DevicePlan::short_calls(std::size_t first) const {
   Cut cut{first, 0, 0, 0};
   for (std::size_t bytes = 0; first + cut.calls < batch_->calls.size() && cut.calls < kMostCalls; ++cut.calls) {
@@ -166,7 +166,7 @@ void DevicePlan::fill(const Cut& cut, Room& room, Piece* piece) const {
   for (const Transfer& transfer : batch_->transfers) add_transfer(transfer, room, piece);
 }
 
-// Elements [begin, begin + count) of each of the call's blocks.
+// Adds elements [begin, begin + count) of each of the call's blocks.
 void DevicePlan::add(const Call& call, std::size_t begin, std::size_t count, Room& room, Piece* piece) const {
   Call& host = piece->calls.emplace_back(call);
   if (!has_data(call.collective)) return;
@@ -213,7 +213,7 @@ void DevicePlan::add_by_windows(const Call& call, const Cut& cut, Piece* piece) 
   }
 }
 
-// At the host one block lies behind the other. What lies between them in the device is not touched.
+// At the host, blocks are contiguous. The gaps between them in the device's memory are not touched.
 void DevicePlan::add_varying(const Call& call, Room& room, Piece* piece) const {
   Call& host = piece->calls.emplace_back(call);
   const CollectiveInfo& info = info_of(call.collective);
@@ -256,7 +256,7 @@ void DevicePlan::add_transfer(const Transfer& transfer, Room& room, Piece* piece
   (transfer.sends ? piece->in : piece->out).push_back({place, bytes, bytes_at(transfer.buffer), bytes, bytes, 1});
 }
 
-// A scalar that is read when the operation runs may be in the device's memory, too: the host reads its own.
+// A scalar that is read when the operation runs may also be in the device's memory: the host reads its own copy.
 void DevicePlan::take_scalar(Call* call, Room& room, Piece* piece) const {
   if (call->op != ReduceOp::kPreMulSum || call->custom == nullptr || call->custom->scalar == nullptr) return;
   using Owner = memory::CudaDevice::Owner;
@@ -279,7 +279,7 @@ Result<DeviceRun::State> DeviceRun::advance(HostPart* part, std::int64_t now_ns)
   const DeviceChannel& channel = plan_->channel();
   if (stopped_) return State::kDone;
   if (std::exchange(on_host_, false)) {
-    // The last one lets the stream go on behind the batch: nothing of it is touched any more then.
+    // After the last piece the stream continues after the batch: from then on nothing of the batch is touched.
     if (run_ + 1 == plan_->pieces().size()) plan_->ended();
     channel.store(DeviceChannel::Word::kRun, plan_->first() + static_cast<std::uint32_t>(++run_));
   }
@@ -296,7 +296,7 @@ Result<DeviceRun::State> DeviceRun::advance(HostPart* part, std::int64_t now_ns)
   return State::kHost;
 }
 
-// Of a batch that was run the stream may have gone on to what uses the words anew.
+// If the batch was run, the stream may already have reached later work that reuses the words.
 void DeviceRun::end() noexcept {
   if (run_ == plan_->pieces().size()) return;
   plan_->ended();

@@ -1,4 +1,4 @@
-// Who takes part, batched launches, and the end; rendezvous_memory.cc has the memory that kernels access.
+// Membership, batched launches, and the end; rendezvous_memory.cc has the memory that kernels access.
 #include "device/rendezvous.h"
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 namespace tutti::internal {
 namespace {
 
-// For so long a rank waits for one that another thread serves: shorter than a pause in which the program would notice
-// it, and longer than a thread is late by chance. Of one that has brought nothing yet the thread is unknown.
+// How long a rank waits for a rank that another thread serves: shorter than a pause that the program would notice, and
+// longer than a thread is late by chance. If a rank has not brought a batch yet, its thread is not known.
 constexpr std::int64_t kLongestWaitMs = 200;
 constexpr std::int64_t kLongestWaitForNewMs = 100;
-// The others' threads may need this processor to call.
+// The other ranks' threads may need this processor for their calls.
 constexpr int kSpins = 200;
 
 struct Registry {
@@ -47,7 +47,7 @@ std::shared_ptr<DeviceRendezvous> DeviceRendezvous::join(const Secret& secret, c
     std::erase_if(all, [](const auto& one) { return one.second.expired(); });
     std::weak_ptr<DeviceRendezvous>& known = all[secret];
     joined = known.lock();
-    // A graph may keep that of a communicator that has ended.
+    // A graph may keep the rendezvous of a communicator that has ended.
     if (joined == nullptr || joined->is_full()) known = joined = std::make_shared<DeviceRendezvous>(here, ranks);
   }
   const MutexLock lock(joined->mutex_);
@@ -72,7 +72,7 @@ DeviceRendezvous::Member& DeviceRendezvous::member(int rank) {
 }
 
 void DeviceRendezvous::leave(int rank) {
-  // Of windows the barrier tells the others.
+  // With windows, the barrier tells the other ranks.
   if (here_ == ranks_) stop(rank);
   const MutexLock lock(mutex_);
   await_launch();
@@ -111,7 +111,7 @@ bool DeviceRendezvous::is_one_device(const FailureState& failure) {
   return has_one_device() && !left_;
 }
 
-// Whether it matters in which order streams are filled, as far as is known yet.
+// Whether the order in which streams are filled matters, as far as is known yet.
 bool DeviceRendezvous::launches_together() const {
   return !left_ && (static_cast<int>(members_.size()) < here_ || ranks_ == 1 || shares_device_);
 }
@@ -137,7 +137,7 @@ DeviceRendezvous::Launch DeviceRendezvous::bring(int rank, DeviceSubmission* sub
   }
   submission->rendezvous = shared_from_this();
   launch.all.reserve(members_.size());
-  // From here on it is known to the others.
+  // From here on the other ranks see it.
   own.here = submission;
   if (submission->own_thread) {
     settle(DeviceSubmission::State::kAlone);
@@ -146,7 +146,7 @@ DeviceRendezvous::Launch DeviceRendezvous::bring(int rank, DeviceSubmission* sub
   for (const Member& m : members_) {
     if (m.here != nullptr) launch.all.push_back(m.here);
   }
-  // Nobody settles meanwhile.
+  // No thread settles submissions meanwhile.
   launching_ = static_cast<int>(launch.all.size()) == here_;
   if (!launching_) launch.all.clear();
   launch.one_device = launching_ && has_one_device();

@@ -1,8 +1,8 @@
-// The rendezvous of a communicator's ranks on CUDA devices. Each process has one for its ranks. They rendezvous in
-// three ways, and share what says who takes part, the memory that kernels of all ranks access, and how it ends:
+// The rendezvous of a communicator's ranks on CUDA devices. Each process has one for its ranks. Ranks rendezvous in
+// three ways, which share the list of members, the memory that kernels of all ranks access, and the way to end:
 //
 //                    batched launch               graphs                        windows
-//   who takes part   ranks of one process         all ranks, on one device of   all ranks, in several processes
+//   members          ranks of one process         all ranks, on one device of   all ranks, in several processes
 //                                                 one process                   of one machine
 //   a rank brings    a batch and its streams      the addresses of its buffers  its input, in its window
 //                                                 and its call, in mailboxes
@@ -16,19 +16,19 @@
 //   a rank is late   after 0.2 s each launches    after the communicator's      after the communicator's timeout the
 //                    alone                        timeout the kernels end       barrier fails
 //
-// What waits differs, and cannot be the same. A batched launch waits in a call of the program, so it ends soon. Ranks
+// The three ways must wait in different places. A batched launch waits in a call of the program, so it ends soon. Ranks
 // replay graphs without a call, so their kernels wait on the device (direct.h). Processes that share a device get it in
 // time slices of 0.45 ms on an H200, so there nothing waits on the device: the host does.
 //
 // Why launches are batched: the streams of a device share a few hardware queues (CUDA_DEVICE_MAX_CONNECTIONS of them, 8
-// by default), and a wait in such a queue delays all that was put there later, also of other streams. If each rank
-// filled its stream alone, one could wait for what another has behind it in the same queue. The last rank that calls
-// fills all streams, so that each wait comes behind what it waits for. If all ranks are there and have one device, one
-// kernel can do the work on the buffers of all.
+// by default), and a wait in such a queue delays everything that was put there later, also from other streams. If each
+// rank filled its stream alone, one could wait for work that another rank has later in the same queue. The last rank
+// that calls fills all streams, so that each wait follows the work for which it waits. If all ranks are there and have
+// one device, one kernel can do the work on the buffers of all.
 //
-// Ownership: the ranks' backends together, and each graph that has captured calls of them. Its memory on devices is the
-// process's and serves other communicators afterwards, since to free it the driver would wait for all streams.
-// Threads: any; for each rank one at a time. The lock is never held while the driver is called.
+// Ownership: the ranks' backends together, and each graph that has captured calls of them. Its device memory belongs to
+// the process and serves other communicators afterwards, because freeing it would make the driver wait for all streams.
+// Threads: any; for each rank one at a time. The lock is never held during a call of the driver.
 #pragma once
 
 #include <array>
@@ -59,8 +59,8 @@ class DeviceBackend;
 class DevicePlan;
 class DeviceRendezvous;
 
-// What one rank has called, on its way into its streams. Ownership: the rank's thread, which waits while another
-// accesses it.
+// The call of one rank, on its way into its streams. Ownership: the rank's thread, which waits while another accesses
+// it.
 struct DeviceSubmission {
   ~DeviceSubmission();
   DeviceSubmission(const DeviceSubmission&) = delete;
@@ -69,30 +69,30 @@ struct DeviceSubmission {
       : backend(of), batch(std::move(what)), streams(where.begin(), where.end()) {}
   enum class State : std::uint8_t {
     kUnderWay,
-    kAlone,  // its rank is to put it into the streams
-    kDone,   // it is there, or `status` says why not
+    kAlone,  // its rank must put it into the streams
+    kDone,   // it is in the streams, or `status` has the error
   };
   DeviceBackend* const backend;
   const std::shared_ptr<const Batch> batch;
   const std::vector<void*> streams;
-  bool direct = false;                     // a kernel may do it, as far as this rank knows
+  bool direct = false;                     // a kernel may run it, as far as this rank knows
   bool own_thread = false;                 // only this rank's thread can put it into its streams
-  std::shared_ptr<const DevicePlan> plan;  // if no kernel does it
+  std::shared_ptr<const DevicePlan> plan;  // if no kernel runs it
   Status status;
   std::atomic<State> state{State::kUnderWay};
   std::shared_ptr<DeviceRendezvous> rendezvous;  // to which it was brought
 };
 
-// Memory on a device that kernels of several ranks access, and the words by which the host ends them.
+// Device memory that kernels of several ranks access, and the words by which the host ends them.
 struct SharedMemory {
   std::byte* memory = nullptr;
   std::size_t bytes = 0;
-  DirectControl* control = nullptr;  // page-locked memory of the host, never unlocked
+  DirectControl* control = nullptr;  // page-locked host memory, never unlocked
 };
 
 // The windows of all ranks, as this process accesses them.
 struct DeviceWindows {
-  std::size_t half_bytes = 0;                         // of a window's inputs; as many bytes of outputs follow
+  std::size_t half_bytes = 0;                         // bytes for inputs in a window; as many for outputs follow
   std::size_t least_bytes = 0;                        // shorter vectors are staged; the same on all ranks
   std::array<std::byte*, kMostDirectRanks> memory{};  // by rank
   const DirectKernels* kernels = nullptr;             // of the device
@@ -100,8 +100,8 @@ struct DeviceWindows {
 
 class DeviceRendezvous : public std::enable_shared_from_this<DeviceRendezvous> {
  public:
-  // ---- Who takes part, and how it ends
-  // That of the communicator with this secret in this process. The rank takes part until it leaves.
+  // ---- Membership, and the end
+  // The rendezvous, in this process, of the communicator with this secret. The rank is a member until it leaves.
   static std::shared_ptr<DeviceRendezvous> join(const Secret& secret, const RankTable<PeerInfo>& peers, int rank,
                                                 const memory::CudaDevice& device);
   DeviceRendezvous(int here, int ranks) : here_(here), ranks_(ranks) {}
@@ -109,20 +109,20 @@ class DeviceRendezvous : public std::enable_shared_from_this<DeviceRendezvous> {
   DeviceRendezvous(const DeviceRendezvous&) = delete;
   DeviceRendezvous& operator=(const DeviceRendezvous&) = delete;
   void leave(int rank) TUTTI_EXCLUDES(mutex_);
-  // The rank has failed, or a batch of its does not run: its kernels access no window, and no kernel of a graph waits.
-  // Takes no lock and calls no driver.
+  // The rank has failed, or one of its batches does not run: from now on its kernels access no window, and no kernel of
+  // a graph waits. Takes no lock and calls no driver.
   void stop(int rank) noexcept;
-  // No rank accesses this one's window any more: it may serve other communicators. Not after a failure.
+  // No rank accesses this rank's window any more: other communicators may use it. Not after a failure.
   void set_quiet(int rank) TUTTI_EXCLUDES(mutex_);
   // Whether all ranks are in this process and have one device. Waits until they have joined, or the communicator has
   // failed.
   bool is_one_device(const FailureState& failure) TUTTI_EXCLUDES(mutex_);
 
   // ---- Batched launch
-  // Whether it is worth bringing a batch: else each rank launches alone.
+  // Whether a batch should be brought: if not, each rank launches alone.
   [[nodiscard]] bool batches() const { return here_ > 1 || ranks_ == 1; }
-  // What the rank that calls last has to do: to put the batches of all, in the order of ranks, into their streams, and
-  // then to call finish(). Nobody else accesses them meanwhile.
+  // The work of the rank that calls last: puts the batches of all, in the order of ranks, into their streams, and then
+  // calls finish(). No other thread accesses them meanwhile.
   struct Launch {
     std::vector<DeviceSubmission*> all;  // empty: not all ranks are there
     bool one_device = false;
@@ -130,11 +130,11 @@ class DeviceRendezvous : public std::enable_shared_from_this<DeviceRendezvous> {
   // The rank brings its next batch with calls of collectives.
   Launch bring(int rank, DeviceSubmission* submission) TUTTI_EXCLUDES(mutex_);
   void finish() TUTTI_EXCLUDES(mutex_);
-  // Until the submission's state is settled: for longest_wait_ms(), and not past the failure of its communicator.
+  // Waits until the submission's state is settled: for longest_wait_ms(), and not past the failure of its communicator.
   void wait(DeviceSubmission* submission, const FailureState& failure) TUTTI_EXCLUDES(mutex_);
-  // For ranks that have not brought their batches; 0 if this thread serves one of them.
+  // The wait for ranks that have not brought their batches; 0 if this thread serves one of them.
   std::int64_t longest_wait_ms() TUTTI_EXCLUDES(mutex_);
-  // Nobody waits for it any more.
+  // The submission is no longer awaited.
   void give_up(const DeviceSubmission& submission) TUTTI_EXCLUDES(mutex_);
 
   // ---- Graphs. REQUIRES: is_one_device()
@@ -144,39 +144,40 @@ class DeviceRendezvous : public std::enable_shared_from_this<DeviceRendezvous> {
   void add_mailboxes(DirectCall* call, int rank) const;
   // Thread blocks of each rank.
   [[nodiscard]] unsigned columns() const { return columns_; }
-  // Of a rank whose launch in a graph has failed.
+  // The report of a rank whose launch in a graph has failed.
   [[nodiscard]] DirectReport report(int rank) const;
 
   // ---- Windows
   // Every rank's bytes, by rank.
   using AllGather = std::function<Result<std::vector<std::string>>(const std::string& own)>;
   // Collective, before the first call. False, on all ranks: ranks are on several machines or in one process, or some
-  // cannot access each other's memory, or lack memory or code. `kernels`: of the rank's device; null: none.
+  // cannot access each other's memory, or memory or code is missing. `kernels`: of the rank's device; null: there are
+  // none.
   Result<bool> open_windows(int rank, const RankTable<PeerInfo>& peers, const DirectKernels* kernels,
                             const AllGather& all_gather) TUTTI_EXCLUDES(mutex_);
   // REQUIRES: open_windows() has returned true on this rank.
   [[nodiscard]] const DeviceWindows& windows() const { return windows_; }
-  // The rank's part of the call, of `count` elements of each block, from the inputs of all windows to the outputs.
+  // The rank's part of the call, with `count` elements of each block, from the inputs of all windows to the outputs.
   [[nodiscard]] DirectCall part_by_windows(const Call& call, std::size_t count, int rank) const;
 
  private:
   struct Member {
     int rank = 0;
     const memory::CudaDevice* device = nullptr;
-    std::uint64_t batches = 0;  // that it has brought
-    std::thread::id thread;     // that brought the last one
+    std::uint64_t batches = 0;  // batches that it has brought
+    std::thread::id thread;     // the thread that brought the last one
     DeviceSubmission* here = nullptr;
-    SharedMemory window;  // null: none
+    SharedMemory window;  // null: it has none
     bool quiet = false;
   };
-  struct Offer;  // what a rank tells the others of its window
+  struct Offer;  // a rank's description of its window for the others
   Member& member(int rank) TUTTI_REQUIRES(mutex_);
   bool is_full() TUTTI_EXCLUDES(mutex_);
   bool launches_together() const TUTTI_REQUIRES(mutex_);
   bool has_one_device() const TUTTI_REQUIRES(mutex_);
-  // Of the submissions that are there.
+  // Sets the state of all submissions that are here.
   void settle(DeviceSubmission::State state) TUTTI_REQUIRES(mutex_);
-  // Until no thread puts batches into their streams.
+  // Waits until no thread puts batches into their streams.
   void await_launch() TUTTI_REQUIRES(mutex_);
   [[nodiscard]] DirectControl* control(int rank) const;
   Status offer_window(int rank, const DirectKernels* kernels, Offer* offer) TUTTI_EXCLUDES(mutex_);
@@ -187,18 +188,18 @@ class DeviceRendezvous : public std::enable_shared_from_this<DeviceRendezvous> {
   const int ranks_;  // of the communicator
   Mutex mutex_;
   ConditionVariable changed_;
-  std::vector<Member> members_ TUTTI_GUARDED_BY(mutex_);  // that have joined, by rank
-  bool shares_device_ TUTTI_GUARDED_BY(mutex_) = false;   // one member with another
-  bool left_ TUTTI_GUARDED_BY(mutex_) = false;            // a member has
-  std::uint64_t settled_ TUTTI_GUARDED_BY(mutex_) = 0;    // batches of which it is settled how they are launched
+  std::vector<Member> members_ TUTTI_GUARDED_BY(mutex_);  // those that have joined, by rank
+  bool shares_device_ TUTTI_GUARDED_BY(mutex_) = false;   // two members have the same device
+  bool left_ TUTTI_GUARDED_BY(mutex_) = false;            // a member has left
+  std::uint64_t settled_ TUTTI_GUARDED_BY(mutex_) = 0;    // batches whose launch is decided
   bool launching_ TUTTI_GUARDED_BY(mutex_) = false;       // a thread puts the batches of all into their streams
   enum class Mailboxes : std::uint8_t { kNone, kBeingOpened, kOpen };
   Mailboxes mailboxes_state_ TUTTI_GUARDED_BY(mutex_) = Mailboxes::kNone;
-  // Written before open_mailboxes() and open_windows() return on any rank of this process, which open one or the other.
+  // Written before open_mailboxes() and open_windows() return on any rank of this process; only one of the two is used.
   SharedMemory mailboxes_;
   unsigned columns_ = 0;
   DeviceWindows windows_;
-  std::array<std::atomic<DirectControl*>, kMostDirectRanks> controls_{};  // by rank; null: of no memory of this process
+  std::array<std::atomic<DirectControl*>, kMostDirectRanks> controls_{};  // by rank; null: memory of another process
   std::atomic<bool> stopped_{false};
 };
 

@@ -1,4 +1,4 @@
-// Memory of devices in which ranks rendezvous: mailboxes of graphs, and windows.
+// Device memory for the ranks' rendezvous: mailboxes of graphs, and windows.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -20,26 +20,26 @@ namespace {
 
 using memory::CudaDevice;
 
-// Of a window. A device gives a quarter of what is left to each, so that many communicators have one.
+// Of a window. Each window gets a quarter of what is left on the device, so that many communicators can have one.
 constexpr std::size_t kMostWindowBytes = std::size_t{64} << 20;
 constexpr std::size_t kLeastWindowBytes = std::size_t{1} << 20;
 constexpr std::size_t kWindowBytesOfDevice = std::size_t{256} << 20;
 
-// Staged ranks rendezvous once at the host, by windows twice. Processes that share a device get it in time slices: on
-// an H200 each kernel costs 0.45 ms for each process, whatever it does. There 2 processes all-reduce 1 MiB in 0.46 ms
+// Staged ranks rendezvous once at the host, with windows twice. Processes that share a device get it in time slices: on
+// an H200 each kernel costs 0.45 ms for each process, for any work. There 2 processes all-reduce 1 MiB in 0.46 ms
 // staged, in 0.87 ms by windows; 4 MiB in 1.47 ms and 0.9 ms.
 constexpr std::size_t kLeastByWindows = std::size_t{256} << 10;
 constexpr std::size_t kLeastByWindowsOfSharedDevice = std::size_t{1} << 20;  // for each rank
 
-// What all communicators of the process have of a device.
+// The device resources that all communicators of the process use.
 struct DeviceShare {
-  unsigned blocks = 0;                  // that may wait for others
-  std::size_t window_bytes = 0;         // that were ever taken
-  std::vector<SharedMemory> mailboxes;  // that serve no communicator
+  unsigned blocks = 0;                  // of communicators whose kernels wait for others
+  std::size_t window_bytes = 0;         // ever allocated
+  std::vector<SharedMemory> mailboxes;  // not used by any communicator
   std::vector<SharedMemory> windows;    // likewise
 };
 struct Shares {
-  Mutex mutex;  // not held while the driver is called: graphs that go need it, in a thread of the driver's
+  Mutex mutex;  // not held during a call of the driver: destructors of graphs need it, in a thread of the driver
   std::map<const CudaDevice*, DeviceShare> of TUTTI_GUARDED_BY(mutex);
 };
 Shares& shares() {
@@ -47,8 +47,8 @@ Shares& shares() {
   return all.get();
 }
 
-// Windows of other processes, mapped for as long as this process lives. By what these drew for themselves, as handles
-// of one that has ended may come again.
+// Windows of other processes, mapped until this process ends. Keyed by random numbers of those processes, because
+// handles of an ended process may be reused.
 struct MappedWindows {
   Mutex mutex;
   using Key = std::tuple<const CudaDevice*, std::array<std::uint8_t, 16>, CudaDevice::IpcHandle>;
@@ -61,7 +61,7 @@ MappedWindows& mapped_windows() {
 
 using Spare = std::vector<SharedMemory> DeviceShare::*;
 
-// None: null.
+// Null: there is none.
 SharedMemory take_spare(Spare of, const CudaDevice& device) {
   const MutexLock lock(shares().mutex);
   auto& spare = shares().of[&device].*of;
@@ -72,7 +72,7 @@ SharedMemory take_spare(Spare of, const CudaDevice& device) {
   return taken;
 }
 
-// Without memory to keep it in mind it is lost.
+// If memory to record it is missing, it is lost.
 void give_back(Spare of, const SharedMemory& memory, const CudaDevice& device) noexcept {
   (void)guarded([&] {
     const MutexLock lock(shares().mutex);
@@ -105,7 +105,7 @@ Result<SharedMemory> take_window(const CudaDevice& device) {
   return made;
 }
 
-// Zero, for kMostDirectRanks.
+// Filled with zero, for kMostDirectRanks.
 Result<SharedMemory> take_mailboxes(const CudaDevice& device) {
   constexpr std::size_t kBytes = sizeof(DirectMailbox) * kMostDirectRanks;
   const SharedMemory spare = take_spare(&DeviceShare::mailboxes, device);
@@ -114,7 +114,7 @@ Result<SharedMemory> take_mailboxes(const CudaDevice& device) {
   return spare;
 }
 
-// Thread blocks of each rank. A communicator takes half of the blocks that are left, so that many can.
+// Thread blocks of each rank. A communicator takes half of the blocks that are left, so that many can take some.
 unsigned take_blocks(int ranks, const DirectKernels& kernels, const CudaDevice& device) {
   const MutexLock lock(shares().mutex);
   unsigned& taken = shares().of[&device].blocks;
@@ -129,7 +129,7 @@ void give_back_blocks(unsigned blocks, const CudaDevice& device) {
   shares().of.at(&device).blocks -= blocks;
 }
 
-// On one machine, in several processes.
+// Whether the ranks are on one machine, in several processes.
 bool may_have_windows(const RankTable<PeerInfo>& peers) {
   const PeerInfo& first = peers.front();
   return peers.size() > 1 && peers.size() <= kMostDirectRanks &&
@@ -140,7 +140,7 @@ bool may_have_windows(const RankTable<PeerInfo>& peers) {
 
 }  // namespace
 
-// By a thread of the driver's, perhaps, which must not call it.
+// May run in a thread of the driver, which must not call the driver.
 DeviceRendezvous::~DeviceRendezvous() {
   for (const Member& m : members_) {
     if (m.quiet && m.window.memory != nullptr) give_back(&DeviceShare::windows, m.window, *m.device);
@@ -155,7 +155,7 @@ Result<bool> DeviceRendezvous::open_mailboxes(const DirectKernels& kernels) {
   MutexLock lock(mutex_);
   while (mailboxes_state_ == Mailboxes::kBeingOpened) changed_.wait(mutex_);
   if (mailboxes_state_ == Mailboxes::kOpen) return columns_ != 0;
-  // The driver may wait for what runs on the device, and that for a rank that has still to call.
+  // The driver may wait for running kernels, and these for a rank that has not called yet.
   const CudaDevice& device = *members_.front().device;
   mailboxes_state_ = Mailboxes::kBeingOpened;
   lock.unlock();
@@ -192,8 +192,8 @@ DirectReport DeviceRendezvous::report(int rank) const {
 }
 
 struct DeviceRendezvous::Offer {
-  std::uint64_t bytes = 0;  // 0: it has none
-  std::string device;       // which device it is
+  std::uint64_t bytes = 0;  // 0: it has no window
+  std::string device;       // the identity of the device
   CudaDevice::IpcHandle handle{};
 
   [[nodiscard]] std::string pack() const {
@@ -268,7 +268,7 @@ Status DeviceRendezvous::offer_window(int rank, const DirectKernels* kernels, Of
   return {};
 }
 
-// All ranks of a process do this alike, as their device is one.
+// All ranks of a process have the same device, so all do the same.
 Status DeviceRendezvous::map_windows(int rank, const DirectKernels* kernels, const std::vector<Offer>& offers,
                                      const RankTable<PeerInfo>& peers) {
   const auto self = static_cast<std::size_t>(rank);

@@ -48,7 +48,7 @@ class CallHistory {
   [[nodiscard]] std::uint32_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
   // Of all operations that have begun.
   [[nodiscard]] std::uint64_t hash() const { return hash_.load(std::memory_order_relaxed); }
-  // While it exists, a thread is inside an operation, for status queries of other ranks (whereabouts()).
+  // While it exists, a thread is inside an operation, as status queries of other ranks see it.
   class Inside {
    public:
     explicit Inside(CallHistory& history) : history_(history) { history_.set_inside(true); }

@@ -99,8 +99,8 @@ Status check_devices(const RankTable<RankSettings>& told) {
                   other, memory(told[other])));
 }
 
-// Limit for the sum of the longest messages of the ranks on a processor. Beyond it, an operation has so many time
-// slices that it averages over the scheduler's placement, and a move costs more than it gains. All-reduce on two
+// Limit for the sum of the longest messages of the ranks on a processor. Beyond it, an operation takes many time
+// slices, which average over the scheduler's placement, and a move costs more than it gains. All-reduce on two
 // processors, time with preferred processors over time without: eight ranks 0.75 at 512 KiB, 0.8 to 0.95 at 2 MiB, 0.95
 // to 1.05 at 4 MiB, 1.0 to 1.1 at 8 MiB; four ranks 0.85 to 0.95 at 2 MiB, 0.9 to 1.1 at 4 MiB.
 constexpr double kPreferredProcessorBytes = 1152 * 1024;
@@ -129,7 +129,7 @@ std::vector<int> all_ranks(std::size_t count) {
   return ranks;
 }
 
-// Of a load as it is told.
+// Of the loads that ranks exchange.
 constexpr double kLoadUnits = 1 << 20;
 constexpr double kMbitsOfGbit = 1000;
 

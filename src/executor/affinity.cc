@@ -5,8 +5,8 @@
 namespace tutti::internal::executor {
 namespace {
 
-// Asks the kernel each time, a waiting rank too: the application may have changed the mask since, and what was detected
-// of the machine (src/topology) would not tell.
+// Asks the kernel each time, also while a rank waits: the application may have changed the mask since, and the values
+// that were detected for the machine (src/topology) would not show that.
 bool allowed(cpu_set_t* set) {
   return ::sched_getaffinity(0, sizeof *set, set) == 0;
 }
@@ -36,12 +36,12 @@ bool Affinity::move_to(int processor) const {
   return pass_through(one);
 }
 
-// Confined to `processors` the thread runs there when the call returns.
+// Confined to `processors`, the thread runs there when the call returns.
 bool Affinity::pass_through(const cpu_set_t& processors) const {
   cpu_set_t now;
   if (!allowed(&now) || !CPU_EQUAL(&now, &usual_)) return false;
   if (::sched_setaffinity(0, sizeof processors, &processors) != 0) return false;
-  // Not over what another thread has set meanwhile.
+  // Does not overwrite a mask that another thread has set meanwhile.
   if (allowed(&now) && CPU_EQUAL(&now, &processors)) (void)::sched_setaffinity(0, sizeof usual_, &usual_);
   return true;
 }

@@ -1,5 +1,5 @@
-// Moving the calling thread to another processor. Linux has no call for that; what does it is to forbid the thread
-// its processor for a moment.
+// Moves the calling thread to another processor. Linux has no call for that; forbidding the thread its processor for a
+// moment has this effect.
 #pragma once
 
 #include <sched.h>
@@ -12,28 +12,28 @@ namespace tutti::internal::executor {
 
 class Affinity {
  public:
-  // For so long after it is made an Affinity with Moves::kStart moves threads: the scheduler may have put ranks on one
-  // processor, and beside busy programs leaves them there.
+  // An Affinity with Moves::kStart moves threads for this long after its creation: the scheduler may have put ranks on
+  // one processor, and beside busy programs leaves them there.
   static constexpr std::int64_t kSettleNs = 1'000'000'000;
 
-  // `moves`: below kStart no thread is moved, with kAll at any time. What the calling thread may use now is taken for
-  // what nobody has pinned.
+  // `moves`: below kStart no thread is moved, with kAll threads are moved at any time. The present mask of the calling
+  // thread is taken as one that the application has not chosen.
   explicit Affinity(Moves moves);
 
-  // Moves the calling thread to another of the processors that it may use, and leaves it free to move on. False, and
-  // nothing is done, where there is no other, or where the application has chosen processors for this thread since.
-  // What somebody chooses while this runs stays, too, unless it falls between two of its system calls, or is the very
-  // mask that this sets for the move (on two processors likely). Linux has no way to set a mask only if it is
-  // unchanged. So tutti moves threads only where it has been asked to.
+  // Moves the calling thread to another of its allowed processors, without confining it there. Returns false and does
+  // nothing if there is no other, or if the application has chosen processors for this thread since. A mask that
+  // another thread sets during this call stays, too, unless it is set between two of its system calls, or equals the
+  // mask of the move (likely on two processors). Linux cannot set a mask on condition that it is unchanged. So tutti
+  // moves threads only if a setting asks for it.
   bool leave_processor() const;
-  // The same, to this one.
+  // The same, to this processor.
   bool move_to(int processor) const;
 
  private:
   bool pass_through(const cpu_set_t& processors) const;
 
   cpu_set_t usual_{};
-  std::int64_t until_ns_;  // moves nobody from then on
+  std::int64_t until_ns_;  // moves no thread after this time
 };
 
 }  // namespace tutti::internal::executor

@@ -44,7 +44,7 @@ void locate_all(const Operation& op, LocatedSteps* located) {
   }
 }
 
-// False if a step has no bytes any more, or has got some.
+// False if the set of steps with bytes has changed.
 bool relocate(const Operation& op, LocatedSteps* located) {
   const schedule::TableLayout layout(op.table->places);
   for (LocatedStep& s : located->steps) {
@@ -61,7 +61,7 @@ bool relocate(const Operation& op, LocatedSteps* located) {
 Status CpuExecutor::run(const Operation& op, std::uint32_t number, std::size_t done) {
   Status status;
   waits_ = true;
-  // What lacks memory throws, and must not leave the buffers with the peers, nor them waiting for this rank.
+  // If memory is missing this throws; peers must then neither keep the buffers nor wait for this rank.
   try {
     status = begin(op, number, done);
     if (by_lanes_ && status.is_ok()) [[unlikely]]
@@ -102,9 +102,9 @@ inline Status CpuExecutor::begin(const Operation& op, std::uint32_t number, std:
 
 // -- In order.
 //
-// A rank that waits at one step cannot do the others, and no transport promises to hold a message that the peer does
-// not take: so a rank that has waited for long goes on by lanes, from where it stands. When nothing at all moves, all
-// ranks therefore run by lanes, which needs no room anywhere.
+// A rank that waits at one step cannot do the others, and no transport promises to store a message that the peer does
+// not receive: so a rank that has waited for long continues by lanes from its present step. When nothing moves
+// anywhere, all ranks therefore run by lanes, which needs no buffer space.
 
 inline Status CpuExecutor::send_all(const Operation& op, const LocatedStep& s, std::size_t* sent) {
   transport::SendLane& lane = *s.send;
@@ -144,7 +144,7 @@ inline Status CpuExecutor::receive_all(const Operation& op, const LocatedStep& s
     // Whole elements only; a stream transport may have cut one in two, and the rest follows.
     const std::size_t n = op.whole(std::min(view.size, s.bytes - done));
     if (n == 0) {
-      // Less than an element of this call may be all that another call sends.
+      // A different call may send less than an element of this one.
       if (view.size > 0 && view.fingerprint != fingerprint) [[unlikely]]
         return mismatch(op, step, view.fingerprint);
       if (!waits_ || waiter_.waits_long()) [[unlikely]]
@@ -206,12 +206,12 @@ std::size_t CpuExecutor::run_short_in_default_mode(const Operation& op, const tr
   return run_short(op, fingerprint, steps);
 }
 
-// -- Which way.
+// -- The choice between in order and by lanes.
 
 bool CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
   const Plan& plan = *op.plan;
-  // An upper bound of any step's bytes: a chunk exceeds an equal share by less than two cut units, each a line if
-  // elements are no longer, and never longer than the longest element.
+  // An upper bound for the bytes of any step: a chunk exceeds an equal share by less than two cut units. A unit is a
+  // cache line if elements are not longer, and at most the longest element.
   const std::uint32_t parts = plan.schedule.shape.chunks_per_block();
   const std::size_t block_bytes = op.table != nullptr ? op.table->largest : op.block_elements * op.element_bytes;
   const std::size_t chunk_bytes =
@@ -222,7 +222,7 @@ bool CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
   const std::size_t step_bytes = chunk_bytes * plan.max_step_chunks;
   waiter_.begin(*this, step_bytes, number);
   bool in_order = step_bytes <= plan.in_order_bytes && chunk_bytes <= plan.slice_chunk_bytes;
-  // By lanes links also put directly and read the peer's memory, where this rank sends nothing.
+  // By lanes, links also put directly and read the peer's memory, if this rank sends nothing.
   if (!in_order || step_bytes > plan.no_zcopy_bytes) {
     const bool reads = step_bytes <= plan.most_read_bytes;
     const transport::MemoryUse use{.reading = reads ? std::max(plan.reading, op.reading) : transport::Reading::kNever,
@@ -231,7 +231,7 @@ bool CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
                                    .rewrites_input = plan.rewrites_in_place && op.in_place()};
     for (transport::Link* link : plan.links) {
       link->begin_operation(use);
-      // In order, nothing watches what the peer still reads.
+      // In order, no check covers memory that the peer still reads.
       const transport::LaneTraits& traits = link->send().traits();
       if (step_bytes >= traits.zcopy_any_bytes || (in_region && step_bytes >= traits.zcopy_bytes)) in_order = false;
       if (step_bytes >= link->recv().traits().zcopy_any_bytes) in_order = false;
@@ -240,9 +240,9 @@ bool CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
   return in_order;
 }
 
-// After an error the caller may free what peers are still reading and writing: run() must not return before they have
-// ended their accesses. revoke() comes first on all links, and ends this rank's own accesses with it, so that ranks
-// which have failed do not wait for each other.
+// After an error the caller may free buffers that peers still read and write: run() must not return before they have
+// ended their accesses. revoke() comes first, on all links, and also ends this rank's accesses, so that failed ranks do
+// not wait for each other.
 void CpuExecutor::revoke(const Operation& op) {
   for (transport::Link* link : op.plan->links) link->revoke();
 }
@@ -252,7 +252,7 @@ bool CpuExecutor::reclaimed(const Operation& op) {
                      [](transport::Link* link) { return link->revoked(); });
 }
 
-// Peers end their accesses in a failed operation's buffers within microseconds; a peer that has been stopped does not.
+// Peers end their accesses to a failed operation's buffers within microseconds; a stopped peer does not.
 void CpuExecutor::reclaim(const Operation& op) {
   revoke(op);
   for (LookAgain look; !reclaimed(op);) look.pause();

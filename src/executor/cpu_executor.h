@@ -1,7 +1,7 @@
-// The executor for host memory. Two ways through the same steps:
-//  - in order: steps whose bytes fit one piece of every lane and go by no zero copy. Steps run one after another, as
-//    the schedule lists them, without any bookkeeping; a rank that has to wait for long goes on by lanes;
-//  - by lanes: everything larger (lane_runner.h).
+// The executor for host memory. It runs the same steps in one of two ways:
+//  - in order: for steps whose bytes fit one piece of every lane and use no zero copy. Steps run one after another, as
+//    the schedule lists them, without any bookkeeping; a rank that has to wait for long continues by lanes;
+//  - by lanes: for everything larger (lane_runner.h).
 #pragma once
 
 #include <algorithm>
@@ -19,38 +19,36 @@
 
 namespace tutti::internal::executor {
 
-// One per communicator, for one operation at a time. Used by one thread at a time, which moves and combines the bytes:
-// run() drives the operation to its end and waits; or start(), and advance() until it is done, which never wait, by
-// whoever drives several operations.
+// One per communicator, for one operation at a time. Used by one thread at a time, which moves and combines the bytes.
+// Either run() drives the operation to its end and waits; or a thread that drives several operations calls start(), and
+// then advance() until it is done, which never wait.
 class CpuExecutor final : private Waiting {
  public:
   // `waiter` outlives it.
   explicit CpuExecutor(Waiter& waiter, const CpuTuning& tuning = {}) : waiter_(waiter), lanes_(waiter, tuning) {
     debug_check(tuning.turn_bytes > 0, "a turn moves at least a byte");
   }
-  // Returns when this rank's part is complete and its buffers are free. After an error the links hold
-  // half-finished streams: the communicator is failed. number: of the collectives that this rank has begun,
-  // modulo 2^32, by which a peer that leaves is known to be missed. done: how many of the located steps run_short() has
-  // done already.
+  // Returns when this rank's part is complete and its buffers are free. After an error the links contain half-finished
+  // streams: the communicator is failed. number: of the collectives that this rank has begun, modulo 2^32; it tells
+  // whether a peer that leaves is still needed. done: how many of the located steps run_short() has done already.
   Status run(const Operation& operation, std::uint32_t number, std::size_t done = 0);
 
-  // The steps of an operation that runs in schedule order whatever its buffers; else none. The operation stays where it
-  // is for as long as they are used; its buffers may change. If it has a table and has them already, only their offsets
-  // and sizes are new.
+  // Locates the steps of an operation that always runs in schedule order; for others, no steps. The operation must not
+  // move while they are used; its buffers may change. If it has a table and its steps are located already, only their
+  // offsets and sizes are updated.
   static void locate(const Operation& operation, LocatedSteps* located);
-  // The fast path. Runs the steps as far as there is room for their messages, and as those of peers arrive within the
-  // looks that a running peer needs: without a call except of kernels. `fingerprint` replaces the operation's. Returns
-  // the number of steps done; if some are left, run() continues with the first of them. REQUIRES: all_short.
+  // The fast path. Runs steps as long as there is room for their messages and the peers' messages arrive within the
+  // number of looks that a running peer needs. Calls nothing but kernels. `fingerprint` replaces the operation's.
+  // Returns the number of steps done; if some are left, run() continues with the first of them. REQUIRES: all_short.
   [[gnu::always_inline]] std::size_t run_short(const Operation& op, const transport::Fingerprint& fingerprint,
                                                std::span<const LocatedStep> steps);
 
-  // The same without waiting: the operation, which outlives its run, has begun, and kDone says that it is complete.
-  // After an error of either of the two the operation is over, but for reclaim(), which comes before its buffers go
-  // back to the caller.
+  // The same without waiting. The operation must outlive its run; kDone: it is complete. After an error of start() or
+  // advance() the operation is over, but its buffers go back to the caller only after reclaim().
   Result<Progress> start(const Operation& operation, std::uint32_t number);
   Result<Progress> advance(std::int64_t now_ns);
   static void revoke(const Operation& operation);
-  // No peer touches the failed operation's buffers any more, which may take as long as peers do not run.
+  // Whether no peer touches the failed operation's buffers any more. That may take as long as a peer is stopped.
   static bool reclaimed(const Operation& operation);
   static void reclaim(const Operation& operation);
   // Whether run() has failed with a kMismatch that does not say what the peer calls differently.
@@ -59,20 +57,20 @@ class CpuExecutor final : private Waiting {
  private:
   void list(std::vector<Waiting::For>* lanes) const override;
   Status begin(const Operation& op, std::uint32_t number, std::size_t done);
-  // Whether an operation of more than Plan::small_bytes runs in schedule order. Prepares the links for it.
+  // Whether an operation of more than Plan::small_bytes runs in schedule order. If so, prepares the links.
   bool begin_large(const Operation& op, std::uint32_t number);
 
-  // -- in order (cpu_executor.cc). What is under way afterwards goes on by lanes.
-  // From step `done` on. located: null if they are still to be found.
+  // -- in order (cpu_executor.cc). The steps that are left continue by lanes.
+  // Begins with step `done`. located: null if the steps are not located yet.
   Status run_in_order(const Operation& op, const LocatedSteps* located, std::size_t done);
-  // Both end, without an error, after less than all of the step's bytes if they would have to wait for long, or at all
-  // if the driver waits.
+  // Both return before all bytes of the step have moved, without an error, if they would have to wait for long, or at
+  // all if the driver waits.
   [[gnu::always_inline]] Status send_all(const Operation& op, const LocatedStep& s, std::size_t* sent);
   [[gnu::always_inline]] Status receive_all(const Operation& op, const LocatedStep& s, std::size_t* received);
   std::size_t run_short_in_default_mode(const Operation& op, const transport::Fingerprint& fingerprint,
                                         std::span<const LocatedStep> steps);
-  // What comes within so many looks, as a short message, without a call. False if it does not, or is anything else.
-  // store(data): puts it where it belongs.
+  // Receives a short message that arrives within this number of looks, without a call. False if it does not arrive, or
+  // is another message. store(data) stores it.
   template <class Store>
   [[gnu::always_inline]] static bool receive_short(transport::RecvLane& lane, const transport::Fingerprint& fingerprint,
                                                    std::size_t bytes, std::uint32_t looks, Store store);
@@ -83,10 +81,10 @@ class CpuExecutor final : private Waiting {
 
   Waiter& waiter_;
   LaneRunner lanes_;
-  LocatedSteps located_;             // of an operation that does not bring its own
-  const LocatedStep* at_ = nullptr;  // run_in_order(): the step that waits; null when running by lanes
-  bool waits_ = false;               // if nothing moves; else that is left to the driver of several operations
-  bool by_lanes_ = false;            // what is under way runs so
+  LocatedSteps located_;             // of an operation without its own
+  const LocatedStep* at_ = nullptr;  // in run_in_order(): the waiting step; null when running by lanes
+  bool waits_ = false;               // if nothing moves; otherwise the driver of several operations waits
+  bool by_lanes_ = false;            // the current operation runs by lanes
   bool unexplained_ = false;
 };
 
@@ -112,7 +110,8 @@ inline std::size_t CpuExecutor::run_short(const Operation& op, const transport::
       if (!s.send->push_short(fingerprint, s.source->base + s.at.source, s.bytes)) [[unlikely]]
         return done;
     } else if (s.recv != nullptr) {
-      // Here, where the peers' messages are on their way, and not behind the wait for one: there it would take 5 ns.
+      // Checked here, while the peers' messages are in flight, and not after the wait for one: there it would take 5
+      // ns.
       if (s.combines && !FloatMode::current().is_default()) [[unlikely]]
         return done + run_short_in_default_mode(op, fingerprint, steps.subspan(done));
       const auto store = [&](const std::byte* data) {

@@ -9,17 +9,17 @@
 namespace tutti::internal::executor {
 namespace {
 
-// The process's engine, for as long as somebody keeps it.
+// The process's engine; it exists as long as a communicator keeps it.
 class Engines final : public ForkAware {
  public:
   static Engines& instance() {
-    // Never destroyed: user code may free communicators during static destruction.
+    // Never destroyed: the program may free communicators during static destruction.
     static constinit FirstUse<Engines, Surplus::kKept> only;
     return only.get([] { return Engines(); });
   }
   void before_fork() override TUTTI_ACQUIRE(mutex) { mutex.lock(); }
   void after_fork_in_parent() override TUTTI_RELEASE(mutex) { mutex.unlock(); }
-  // The child has not got the thread. Who keeps the engine there is not used any more.
+  // The child does not have the thread, and does not use the parent's communicators.
   void after_fork_in_child() override TUTTI_RELEASE(mutex) {
     current.reset();
     mutex.unlock();
@@ -32,7 +32,7 @@ class Engines final : public ForkAware {
   Engines() { enlist(); }
 };
 
-// Not when it is first used, as another thread may fork just then.
+// Created at load time, because at first use another thread might be forking.
 [[maybe_unused]] const Engines& made_at_load = Engines::instance();
 
 }  // namespace
@@ -77,7 +77,7 @@ void Engine::submit(Task* task) {
   least->submit(task);
 }
 
-// Whichever of them has the task that waits.
+// Wakes all threads, because any of them may have the task.
 void Engine::wake() {
   const int n = count_.load(std::memory_order_acquire);
   for (int i = 0; i < n; ++i) threads_[static_cast<std::size_t>(i)]->wake();

@@ -1,8 +1,8 @@
-// The progress engine: drives the queued operations of all communicators of this process, so that they complete in
-// whatever order ranks have queued them. One thread, unless more are asked for (TUTTI_PROGRESS_THREADS); each drives
-// the operations that it has been given in turn and without waiting for any of them.
+// The progress engine: drives the queued operations of all communicators of this process, so that they complete even if
+// ranks have queued them in different orders. It has one thread, or more with TUTTI_PROGRESS_THREADS; each drives its
+// operations in turn, without waiting for any of them.
 //
-// Ownership: who has tasks keeps the engine; with the last of them its threads end. A forked child makes its own.
+// Ownership: the owners of tasks keep the engine; its threads end with the last of them. A forked child makes its own.
 // Threads: any.
 #pragma once
 
@@ -19,17 +19,17 @@ inline constexpr int kMostProgressThreads = 64;
 
 class Engine {
  public:
-  // The process's, with at least so many threads, which run. `moves`: threads that are made now may use the processors
-  // of all threads of the process; else those of the calling thread alone. REQUIRES: 1 <= threads <=
-  // kMostProgressThreads. An error if there is none; of threads beyond the first, as many as can be made.
+  // The process's engine, with at least `threads` running threads. `moves`: threads that are created now may use the
+  // processors of all threads of the process; else only those of the calling thread. REQUIRES: 1 <= threads <=
+  // kMostProgressThreads. An error if no thread can be created; beyond the first, as many as possible are created.
   static Result<std::shared_ptr<Engine>> get(int threads, bool moves);
-  // Wakes the process's, if there is one: something has happened that a task may wait for.
+  // Wakes the process's engine, if there is one: an event has occurred for which a task may wait.
   static void wake_current();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Gives it to the thread that has the fewest. REQUIRES: the engine has not got it. The task outlives its stay, and
-  // its owner keeps the engine.
+  // Gives the task to the thread with the fewest. REQUIRES: the engine does not have it. The task must exist while the
+  // engine has it, and its owner keeps the engine.
   void submit(Task* task);
   void wake();
 

@@ -58,7 +58,7 @@ std::string describe(const transport::Fingerprint& fingerprint) {
   const auto op = static_cast<ReduceOp>(fingerprint.call >> 12 & 31);
   if (op == ReduceOp::kSplit) return fmt::format("operation {}, split", fingerprint.sequence);
   if (!has_data(collective)) return fmt::format("operation {}, {}", fingerprint.sequence, name_of(collective));
-  // Of counts that all ranks know it has a hash; else the count of one block, once that is known.
+  // For counts that all ranks know, the word is a hash; else the count of one block, once that is known.
   const bool hashed = is_group(fingerprint) || (varies(collective) && counts_are_common(collective));
   const Elements elements = elements_of(fingerprint);
   const bool unsaid = varies(collective) && !hashed && elements.count == 0;

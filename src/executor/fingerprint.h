@@ -1,7 +1,7 @@
-// What a Fingerprint's words say: which call, run by which plan, after which calls. Ranks whose words differ have
-// called, or decided, differently.
+// The words of a Fingerprint: which call, run by which plan, after which calls. If the words of two ranks differ, the
+// ranks have called or decided differently.
 //
-// Threads: any; nothing here has state.
+// Threads: any; no function here has state.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@
 
 namespace tutti::internal::executor {
 
-// What must be the same on all ranks for the bytes in their lanes to fit, besides the call.
+// The part of a plan, besides the call, that must be the same on all ranks so that the bytes in their lanes match.
 struct PlanIdentity {
-  std::uint32_t hash = 0;  // 1 to kPlanMask; 0: of no plan
+  std::uint32_t hash = 0;  // 1 to kPlanMask; 0: no plan
   std::string text;        // "by ring, 8 chunks, in slices of 65536 bytes"
 };
 inline constexpr unsigned kPlanShift = 17;
@@ -25,12 +25,12 @@ inline constexpr std::uint32_t kPlanMask = 0x7fff;
 
 PlanIdentity identify(std::string_view algorithm, const schedule::Schedule& schedule, std::size_t slice_chunk_bytes);
 
-// Fingerprint::call, of no plan yet. Of values outside the enumerations it is that of no valid call.
+// Fingerprint::call, without a plan. For values outside the enumerations, it differs from that of every valid call.
 constexpr std::uint32_t call_word(Collective collective, DataType type, ReduceOp op) {
   return static_cast<std::uint32_t>(collective) | static_cast<std::uint32_t>(type) << 5 |
          static_cast<std::uint32_t>(op) << 12;
 }
-// Of no plan yet. word: of call_word().
+// Without a plan. word: the value of call_word().
 constexpr transport::Fingerprint make_fingerprint(std::uint32_t sequence, std::uint32_t word, std::int32_t root,
                                                   std::size_t count) {
   return {sequence, word, static_cast<std::uint32_t>(root), static_cast<std::uint32_t>(count),
@@ -48,8 +48,8 @@ constexpr transport::Fingerprint without_plan(transport::Fingerprint fingerprint
   fingerprint.call &= (1u << kPlanShift) - 1;
   return fingerprint;
 }
-// `hash`: of all calls before this one. The words have room for its highest 12 bits; ranks whose hashes differ find
-// that out at the next operation in 4095 of 4096 cases, and else at each one after it as likely.
+// `hash`: of all calls before this one. The word has room for its highest 12 bits; ranks whose hashes differ detect
+// that at the next operation in 4095 of 4096 cases, and otherwise with the same probability at each later one.
 inline constexpr unsigned kHistoryShift = 20;
 constexpr transport::Fingerprint with_history(transport::Fingerprint fingerprint, std::uint64_t hash) {
   fingerprint.root |= static_cast<std::uint32_t>(hash >> 52) << kHistoryShift;
@@ -68,8 +68,8 @@ constexpr void set_count(transport::Fingerprint* fingerprint, std::uint64_t coun
   fingerprint->count_high = static_cast<std::uint32_t>(count >> 32);
 }
 
-// A count of opaque elements says how long these are, too. REQUIRES: it is at most kMostOpaqueCount, or a hash, of
-// which as many bits are kept.
+// A count of opaque elements also contains their size. REQUIRES: it is at most kMostOpaqueCount, or a hash, of which
+// that many bits are kept.
 inline constexpr unsigned kOpaqueShift = 48;
 static_assert(kMostOpaqueCount >> kOpaqueShift == 0 && kMostElementBytes >> (64 - kOpaqueShift) == 0);
 constexpr std::uint64_t count_with_element_bytes(const Opaque& opaque, std::uint64_t count) {
@@ -81,7 +81,7 @@ constexpr std::uint64_t count_with_element_bytes(const Opaque& opaque, std::uint
 // "operation 3, all_reduce(count 4, float, sum)".
 std::string describe(const transport::Fingerprint& fingerprint);
 
-// Of calls that run together, the first of which has `fingerprint`: a hash of their counts in place of its count.
+// For calls that run together, the first of which has `fingerprint`: a hash of their counts replaces its count.
 inline constexpr std::uint32_t kGroup = 1u << 11;  // beside the datatype
 static_assert(kDataTypes < 64);
 constexpr transport::Fingerprint fingerprint_of_group(transport::Fingerprint fingerprint, std::uint64_t counts) {
@@ -93,14 +93,14 @@ constexpr bool is_group(const transport::Fingerprint& fingerprint) {
   return (fingerprint.call & kGroup) != 0;
 }
 
-// Of the check before operation `sequence`, where every call is checked (TUTTI_CHECK=strict): the same on all ranks,
-// whatever they are about to call.
+// For the check before operation `sequence`, if every call is checked (TUTTI_CHECK=strict): the same on all ranks, for
+// every call.
 inline constexpr std::uint32_t kCollectiveMask = 31;
 constexpr Collective collective_of(std::uint64_t call) {
   return static_cast<Collective>(call & kCollectiveMask);
 }
 inline constexpr std::uint32_t kCheck = 31;  // in place of a collective
-// Of a send and its receive: `sequence` is their number among those of the pair in this direction.
+// For a send and its receive: `sequence` is their number among those of the pair in this direction.
 inline constexpr std::uint32_t kTransfer = 30;  // in place of a collective
 static_assert(kCollectives <= kTransfer);
 constexpr transport::Fingerprint fingerprint_of_transfer(std::uint32_t sequence, DataType type, std::uint64_t count) {
@@ -117,10 +117,10 @@ constexpr bool is_check(const transport::Fingerprint& fingerprint) {
   return (fingerprint.call & kCollectiveMask) == kCheck;
 }
 
-// Whether the calls are the same, so that only the ranks' own records tell what is wrong.
+// Whether the calls are the same, so that only the ranks' own records show the difference.
 bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b);
 
-// The error of two ranks whose fingerprints differ; `peer` sent `theirs`, this rank runs `ours` by `plan`.
+// The error of two ranks whose fingerprints differ; `peer` sent `theirs`, this rank runs `ours` with `plan`.
 Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const PlanIdentity& plan, std::int32_t peer,
                 const transport::Fingerprint& theirs);
 

@@ -13,12 +13,12 @@ bool overlap(const ChunkRange& a, const ChunkRange& b) {
   return a.first < b.first + b.count && b.first < a.first + a.count;
 }
 
-// Whether the value that step i writes is read by nobody but `reader`, and neither stays as a result.
+// Whether only `reader` reads the value that step i writes, and neither value stays as a result.
 bool dead_but_for(const Schedule& schedule, std::uint32_t i, std::uint32_t reader) {
   const Step& writer = schedule.steps[i];
   const ChunkRange written = writer.target_range();
   const bool one_memory = info_of(schedule.shape.collective).input_is_output;
-  // Memory cells as the Builder counts them: an in-place call makes input and output one.
+  // Memory cells as the Builder counts them: in an in-place call, input and output are one.
   const auto same_cell = [&](Buffer a, Buffer b) {
     return a == b || (one_memory && a != Buffer::kScratch && b != Buffer::kScratch);
   };

@@ -11,7 +11,7 @@ using schedule::Step;
 using schedule::StepKind;
 
 constexpr std::size_t kLine = 64;
-// Written to two places from the level-1 cache.
+// Written to two targets from the level-1 cache.
 constexpr std::size_t kDirectPutBlockBytes = 32 * 1024;
 
 bool would_send_zcopy(const transport::LaneTraits& traits, const transport::Source& source, std::size_t n) {
@@ -23,7 +23,7 @@ bool would_send_zcopy(const transport::LaneTraits& traits, const transport::Sour
 std::uint32_t LaneRunner::count_slices(const Operation& op) {
   const Plan& plan = *op.plan;
   if (!plan.schedule.sliceable || plan.slice_chunk_bytes == 0) return 1;
-  // A slice of a chunk depends on that chunk alone: ranks that count differently have only empty ones besides.
+  // A slice of a chunk depends only on that chunk: if ranks count slices differently, the additional ones are empty.
   if (op.table != nullptr) {
     const std::size_t slice = op.whole_piece(plan.slice_chunk_bytes);
     return static_cast<std::uint32_t>((op.table->largest + slice - 1) / slice);
@@ -57,16 +57,15 @@ void LaneRunner::begin(const Operation& op) {
     }
   }
   in_place_ = op.in_place();
-  // In place what is written was read before, so its lines are in the cache: a store past it would first drive them
-  // out.
+  // In place, the target was read before, so its lines are in the cache: a store past the cache would first write them
+  // back.
   streaming_ = op.bytes >= tuning_.streaming_bytes && !in_place_;
   direct_puts_ = op.bytes >= tuning_.direct_put_bytes;
   combines_ = op.combines();
 }
 
-// Takes the operation over into the state that it would have here had it run by lanes: all steps before `index` are
-// done, and of that step `done` bytes. No message went by zero copy, and no buffers were advertised: nothing of
-// what lanes add is open.
+// Continues an operation whose steps before `index` are done, with `done` bytes of that step, as if it had run by lanes
+// until now. No message used zero copy, and no buffers were advertised: nothing that lanes add is open.
 void LaneRunner::take_over(const Operation& op, std::uint32_t index, std::size_t done) {
   begin(op);
   direct_puts_ = false;
@@ -81,12 +80,12 @@ void LaneRunner::take_over(const Operation& op, std::uint32_t index, std::size_t
   for (std::size_t i = 0; i < op.plan->lanes.size(); ++i) {
     const Lane& lane = op.plan->lanes[i];
     if (!lane.sends) continue;
-    // Where its stream was when the operation began.
+    // The stream position when the operation began.
     for (const std::uint32_t step : lane.steps) cursors_[i].released -= state_of(0, step).done;
   }
 }
 
-// Slice s may begin when all lanes have left slice s - kWindow, whose states it takes over.
+// Slice s may begin when all lanes have left slice s - kWindow, whose states it reuses.
 bool LaneRunner::open_slice(std::uint32_t slice) {
   if (slice < open_slices_) return true;
   if (lanes_left_[slice % kWindow] != 0) return false;
@@ -116,15 +115,15 @@ void LaneRunner::open_states(std::uint32_t slice, const AnyLayout& layout) {
   }
 }
 
-// Lets peers write results straight to where they belong: plain receives into the output that wait for
-// nothing. Before any step of the slice sends, so that whoever combines this rank's contribution already
-// knows where to put the result.
+// Lets peers write results directly to their final position: for plain receives into the output that wait for nothing.
+// Runs before any step of the slice sends, so that a peer that combines this rank's contribution already knows where to
+// put the result.
 void LaneRunner::advertise_buffers(std::uint32_t slice) {
   const Plan& plan = *op_->plan;
   for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
     const Lane& lane = plan.lanes[i];
     if (lane.link == nullptr || lane.sends || !lane.link->recv().traits().takes_advertisements) continue;
-    // Where push() does not put directly, a sender that only forwards makes no use of advertisements.
+    // If push() does not put directly, a sender that only forwards does not use advertisements.
     if (!combines_ && !lane.link->recv().traits().puts_directly) continue;
     for (const std::uint32_t index : lane.steps) {
       const Step& step = plan.schedule.steps[index];
@@ -148,7 +147,7 @@ bool LaneRunner::finished() const {
   return true;
 }
 
-// A look that ends early goes on with the lane behind: each has its turn.
+// If a look ends early, the next one begins with the following lane, so that no lane is neglected.
 bool LaneRunner::move_lanes(std::size_t most) {
   const auto lanes = static_cast<std::uint32_t>(op_->plan->lanes.size());
   bytes_left_ = most;
@@ -209,7 +208,7 @@ bool LaneRunner::advance_lane(std::uint32_t index) {
       const std::size_t before = state.done;
       moved |= work(index, step, state);
       bytes_left_ -= std::min(bytes_left_, state.done - before);
-      // One piece, then the other lanes have their turn, unless the step is done.
+      // Moves one piece, then the other lanes continue, unless the step is done.
       if (state.done < state.size) break;
     }
     if (++c.position == lane.steps.size()) {
@@ -220,13 +219,13 @@ bool LaneRunner::advance_lane(std::uint32_t index) {
     }
     if (bytes_left_ == 0) break;
   }
-  // Lanes that have had their turn may wait for just that: who sleeps then sleeps for long, since what the peer has
-  // done was seen.
+  // Lanes served earlier in this look may wait for this release. Without it the thread would sleep for long, because it
+  // has already seen the peer's action.
   if (lane.sends && release_sends(index)) moved = true;
   return moved;
 }
 
-// How far step `index` may go: up to the first byte that a step it depends on has not finished with.
+// How far step `index` may go: up to the first byte that a step on which it depends has not finished.
 std::size_t LaneRunner::ready_limit(std::uint32_t index, const StepState& state) const {
   const Plan& plan = *op_->plan;
   std::size_t limit = state.size;
@@ -257,13 +256,13 @@ bool LaneRunner::work(std::uint32_t lane_index, std::uint32_t index, StepState& 
 bool LaneRunner::send_some(const Lane& lane, const Step& step, StepState& state, std::size_t limit) {
   const transport::Source& source = source_of(*op_, step.source, step.source_chunk);
   transport::SendLane& out = lane.link->send();
-  // What can go by zero copy goes in long messages: better to wait for more of it than to copy little. But never for
-  // ever: what is to come may depend on what is there, so it goes when nothing at all moves.
+  // Zero copy needs long messages: it is better to wait for more data than to copy little. But not without limit: later
+  // data may depend on the present data, so it is sent when nothing moves.
   if (limit < state.size && !waiter_.stalled() && would_send_zcopy(out.traits(), source, state.size) &&
       !would_send_zcopy(out.traits(), source, limit - state.done)) {
     return false;
   }
-  // A message that is cut for its length alone would cut elements that do not divide it.
+  // A message that is cut only because of its length would cut elements whose size does not divide that length.
   if (op_->odd_elements) limit = std::min(limit, op_->whole(state.done + transport::kWholeMessageBytes));
   const std::size_t n =
       out.push(fingerprint_of(*op_, step), source, state.begin.source + state.done, limit - state.done);
@@ -271,7 +270,7 @@ bool LaneRunner::send_some(const Lane& lane, const Step& step, StepState& state,
   return n > 0;
 }
 
-// Follows completed(): which sends' sources the transport will not read again.
+// Reads completed(): marks the sends whose sources the transport will not read again.
 bool LaneRunner::release_sends(std::uint32_t index) {
   const Lane& lane = op_->plan->lanes[index];
   Cursor& c = cursors_[index];
@@ -314,7 +313,8 @@ bool LaneRunner::receive_some(const Lane& lane, std::uint32_t index, StepState& 
   if (step.kind == StepKind::kRecv && in.traits().pulls && !forwards_in_slots(index, state.size)) {
     const std::size_t n = in.pull(target_at(*op_, step, at), wanted, &view.fingerprint);
     if (n > 0) {
-      // Before it counts as done: other lanes would combine it and send it on to ranks that then succeed.
+      // Checked before the step counts as done: other lanes would combine the data and send it to ranks that then
+      // succeed.
       if (view.fingerprint != fingerprint) [[unlikely]]
         return fail(mismatch(step, view.fingerprint));
       state.done += n;
@@ -323,12 +323,12 @@ bool LaneRunner::receive_some(const Lane& lane, std::uint32_t index, StepState& 
   }
   view = in.peek(wanted);
   if (view.size == 0) return false;
-  // Less than an element of this call may be all that another call sends.
+  // A different call may send less than an element of this one.
   if (view.fingerprint != fingerprint) [[unlikely]] {
     return fail(mismatch(step, view.fingerprint));
   }
   std::size_t n = 0;
-  // A lane that has cut an element shows more of it when it is asked again, if more is there.
+  // A lane that has cut an element shows more of it at the next peek(), if more has arrived.
   for (std::size_t shown = 0; n == 0; shown = view.size, view = in.peek(wanted)) {
     if (view.size <= shown) return false;
     n = op_->whole(std::min({view.size, wanted, op_->whole_piece(tuning_.piece_bytes)}));
@@ -344,8 +344,8 @@ bool LaneRunner::receive_some(const Lane& lane, std::uint32_t index, StepState& 
   return true;
 }
 
-// Whether what the step receives is best handed on through an outgoing slot: it is forwarded, and it
-// either need not be stored at all or the forwarding send would not send by zero copy what is stored.
+// Whether received data should go through an outgoing slot: the step is forwarded, and either the value need not be
+// stored, or the forwarding send would not use zero copy for the stored value.
 bool LaneRunner::forwards_in_slots(std::uint32_t index, std::size_t bytes) const {
   const Forward& forward = op_->plan->forward[index];
   if (forward.send == kNone) return false;
@@ -355,7 +355,7 @@ bool LaneRunner::forwards_in_slots(std::uint32_t index, std::size_t bytes) const
   return out.slots && (forward.only || !would_send_zcopy(out, stored, bytes));
 }
 
-// Combines what has arrived with the local operand at once, if the step behind may write that far.
+// Combines received data with the local operand at once, if the following step may already write that far.
 bool LaneRunner::fused_reduce_some(const Lane& lane, std::uint32_t index, StepState& state,
                                    const transport::RecvLane::View& view, std::size_t n) {
   const FusedReduce& fused_reduce = op_->plan->fused_reduce[index];
@@ -364,7 +364,7 @@ bool LaneRunner::fused_reduce_some(const Lane& lane, std::uint32_t index, StepSt
   if (c.slice != current_slice_ || op_->plan->lanes[fused_reduce.lane].steps[c.position] != fused_reduce.reduce)
     return false;
   if (reduced.done != state.done) return false;
-  // As if the bytes had been stored, which is the one thing of this step that the other waits for.
+  // As if the bytes had been stored: the other step waits only for that.
   state.done += n;
   const std::size_t limit = op_->whole(ready_limit(fused_reduce.reduce, reduced));
   state.done -= n;
@@ -379,8 +379,8 @@ bool LaneRunner::fused_reduce_some(const Lane& lane, std::uint32_t index, StepSt
   return true;
 }
 
-// Direct put: where the step that forwards the value could write it into the buffer that the peer has advertised,
-// writes it there and here in one pass.
+// Direct put: if the forwarding step could write the value into the buffer that the peer has advertised, writes it
+// there and here in one pass.
 bool LaneRunner::direct_put_some(const Lane& lane, std::uint32_t index, StepState& state,
                                  const transport::RecvLane::View& view, std::size_t n) {
   const Forward& forward = op_->plan->forward[index];
@@ -409,7 +409,7 @@ bool LaneRunner::direct_put_some(const Lane& lane, std::uint32_t index, StepStat
   return true;
 }
 
-// The same where the value is not made and written in one pass: through the level-1 cache.
+// The same if no kernel makes the value and writes it twice in one pass: goes through the level-1 cache.
 void LaneRunner::direct_put_in_blocks(const Step& step, const StepOffsets& begin, std::span<std::byte> room,
                                       const std::byte* received) const {
   const auto write = streaming_ ? &copy_streaming : &copy_bytes;
@@ -429,25 +429,25 @@ void LaneRunner::direct_put_in_blocks(const Step& step, const StepOffsets& begin
   }
 }
 
-// Receives (and combines) straight into the outgoing slot of the step that forwards the value. Returns
-// whether that was the thing to do; *moved says whether a slot was free.
+// Receives (and combines) directly into the outgoing slot of the step that forwards the value. Returns whether it
+// handled the data; *moved: whether a slot was free.
 bool LaneRunner::forward_some(const Lane& lane, std::uint32_t index, StepState& state,
                               const transport::RecvLane::View& view, std::size_t n, bool* moved) {
   const Forward& forward = op_->plan->forward[index];
   const Lane& out_lane = op_->plan->lanes[forward.lane];
   const Cursor& c = cursors_[forward.lane];
   StepState& send = state_of(current_slice_, forward.send);
-  // Only if the send is at the head of its lane and has sent all that came before this piece.
+  // Only if the send is at the head of its lane and has sent everything before this piece.
   if (c.slice != current_slice_ || out_lane.steps[c.position] != forward.send || send.done != state.done) return false;
   transport::SendLane& out = out_lane.link->send();
   const Step& step = op_->plan->schedule.steps[index];
   std::span<std::byte> room = out.reserve(n);
   if (room.empty()) {
-    // Rather wait for a slot than go through memory; but never for ever: when nothing at all moves,
-    // the value is stored, which needs no slot.
+    // Waiting for a slot is better than going through memory, but not without limit: when nothing moves, the value is
+    // stored, which needs no slot.
     return !waiter_.stalled();
   }
-  while (op_->whole(room.size()) == 0) room = out.reserve(n);  // which grows
+  while (op_->whole(room.size()) == 0) room = out.reserve(n);  // room grows with each call
   n = op_->whole(std::min(n, room.size()));
   const StepOffsets at = state.begin.after(state.done);
   if (n >= out.traits().streamed_bytes) {
@@ -467,7 +467,7 @@ bool LaneRunner::forward_some(const Lane& lane, std::uint32_t index, StepState& 
       }
     }
   }
-  // Not before it is certain that the bytes are what was sent.
+  // Only now is it certain that the bytes are what was sent.
   if (!lane.link->recv().consume(n)) return true;
   out.commit(fingerprint_of(*op_, op_->plan->schedule.steps[forward.send]), n);
   send.done += n;
@@ -476,8 +476,8 @@ bool LaneRunner::forward_some(const Lane& lane, std::uint32_t index, StepState& 
   return true;
 }
 
-// The part of forward_some() that moves the bytes, where `room` is best written past the cache: a value that is
-// combined is made in the target, if that is to have it, and not past the cache, since it is read there at once.
+// The part of forward_some() that moves the bytes, if `room` is best written past the cache. If the step combines and
+// its target needs the value, the value is made in the target, through the cache, because it is read there at once.
 void LaneRunner::stream_forward(const Step& step, const StepOffsets& at, std::span<std::byte> room,
                                 const std::byte* received, bool stores) const {
   std::byte* const target = target_at(*op_, step, at);

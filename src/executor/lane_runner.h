@@ -1,7 +1,7 @@
 // Runs one operation by lanes: each lane works at its own step; a step moves as many bytes as the steps it depends on
-// have passed (watermarks). Blocks are cut into slices, so that what is in flight stays in the cache; at most kWindow
-// slices are open at a time. Needs no room anywhere: when nothing at all moves, every transport gets on by what its
-// peer does alone.
+// have passed (watermarks). Blocks are cut into slices, so that data in flight stays in the cache; at most kWindow
+// slices are open at a time. Needs no buffer space: when nothing else moves, every transport progresses through its
+// peer's actions alone.
 #pragma once
 
 #include <algorithm>
@@ -17,36 +17,36 @@
 
 namespace tutti::internal::executor {
 
-// Sizes that trade one kind of memory traffic for another, as measured on two cores. Tests set them low.
+// Sizes that trade one kind of memory traffic for another, measured on two cores. Tests set them low.
 struct CpuTuning {
-  // For a rank whose share of the last-level cache is `last_level_bytes`; 0 if that is unknown.
+  // For a rank whose share of the last-level cache is `last_level_bytes`; 0 if unknown.
   static CpuTuning of_cache(std::size_t last_level_bytes) {
     CpuTuning tuning;
     if (last_level_bytes != 0) tuning.streaming_bytes = std::max(last_level_bytes / 2, kLeastStreamingBytes);
     return tuning;
   }
 
-  // How much a receiving or local step handles at a time: in and out together stay well inside a level-2 cache.
+  // Bytes that a receiving or local step handles at a time: input and output together stay well inside a level-2 cache.
   std::size_t piece_bytes = 64 * 1024;
-  // From this size of the vector on, outputs are written past the cache, except in place. of_cache() takes half of what
-  // a rank has of the last-level cache, of which the communicator's other ranks here have as much; ranks may differ, as
-  // this is about their own stores alone. Two ranks that share 32 MiB, time with over time without: 1.1 at 1 and 2
-  // MiB, 1.0 at 4 MiB, 0.5 (broadcast) to 0.85 (reduce) at 8 MiB, 0.5 (all-gather) to 0.8 (reduce-scatter) at 16 MiB.
+  // From this vector size on, outputs are written past the cache, except in place. of_cache() uses half of the rank's
+  // share of the last-level cache, of which the communicator's other ranks here have the same; ranks may differ,
+  // because this affects only their own stores. Two ranks that share 32 MiB, time with over time without: 1.1 at 1 and
+  // 2 MiB, 1.0 at 4 MiB, 0.5 (broadcast) to 0.85 (reduce) at 8 MiB, 0.5 (all-gather) to 0.8 (reduce-scatter) at 16 MiB.
   // With a larger cache: 1.15 at 16 MiB, 0.87 at 32 MiB; in place 1.3 at 32 and 64 MiB.
   std::size_t streaming_bytes = 32 * 1024 * 1024;
-  // At least, however small the cache: four ranks that take turns took up to 1.2 times as long at 1 MiB.
+  // The minimum for small caches: four oversubscribed ranks took up to 1.2 times as long at 1 MiB.
   static constexpr std::size_t kLeastStreamingBytes = 4 * 1024 * 1024;
-  // From this size of the vector on, results are put directly into the buffers that the peer advertises. Two ranks,
-  // time with over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from 4 to 16 MiB. Four ranks on two
-  // processors: no difference that could be measured.
+  // From this vector size on, results are put directly into the buffers that the peer advertises. Two ranks, time with
+  // over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from 4 to 16 MiB. Four ranks on two
+  // processors: no measurable difference.
   std::size_t direct_put_bytes = 32 * 1024;
-  // After how many bytes, at least one, advance() returns, a piece more or less: so long other operations of the same
-  // driver wait for their turn, of which a short one takes three. All-reduce of 8 bytes beside one of 256 MiB, two
-  // processes, both queued: 17 us in place of 20 by the median, and without others 3.8.
+  // advance() returns after about this many bytes, at least one: meanwhile other operations of the same driver wait,
+  // and a short one needs three such turns. All-reduce of 8 bytes beside one of 256 MiB, two processes, both queued: 17
+  // us in place of 20 by the median, and without others 3.8.
   std::size_t turn_bytes = 64 * 1024;
 };
 
-// How far an operation has come that is driven bit by bit.
+// Progress of an operation that is driven step by step.
 enum class Progress { kIdle, kMoved, kDone };
 
 // Used by one thread at a time.
@@ -55,16 +55,16 @@ class LaneRunner {
   // `waiter` outlives it.
   explicit LaneRunner(Waiter& waiter, const CpuTuning& tuning) : waiter_(waiter), tuning_(tuning) {}
 
-  // run(), or advance() until it is done, comes next; the operation outlives that.
+  // run(), or advance() until it is done, must follow; the operation outlives that.
   void begin(const Operation& op);
-  // The same of an operation of which all steps before `index` are done, and of that step `done` bytes. No message went
-  // by zero copy, and no buffers were advertised.
+  // The same for an operation whose steps before `index` are done, with `done` bytes of that step. No message used zero
+  // copy, and no buffers were advertised.
   void take_over(const Operation& op, std::uint32_t index, std::size_t done);
-  // To its end; waits.
+  // Runs to the end; waits.
   Status run();
   // Without waiting.
   Result<Progress> advance(std::int64_t now_ns);
-  // The lanes that are not finished.
+  // Appends the lanes that are not finished.
   void list(std::vector<Waiting::For>* lanes) const;
   // Whether it has failed with a kMismatch that does not say what the peer calls differently.
   [[nodiscard]] bool unexplained() const { return unexplained_; }
@@ -76,10 +76,10 @@ class LaneRunner {
   struct StepState {
     StepOffsets begin;
     std::size_t size = 0;
-    std::size_t done = 0;      // bytes this step has finished with, except:
+    std::size_t done = 0;      // bytes that this step has finished, except:
     std::size_t released = 0;  // for a send, bytes that the transport will not read again
   };
-  // Where a lane is.
+  // The position of a lane.
   struct Cursor {
     std::uint32_t slice = 0;
     std::uint32_t position = 0;       // in Lane::steps
@@ -89,11 +89,11 @@ class LaneRunner {
     std::uint64_t opened = 0;    // receives: stream offset behind all steps of the slices opened so far
   };
 
-  // In how many slices every rank runs the operation.
+  // The number of slices, which is the same on every rank.
   [[nodiscard]] static std::uint32_t count_slices(const Operation& op);
-  // One look at the lanes, until so many bytes have been moved. kIdle: the caller waits for peers.
+  // One look at the lanes, until `most` bytes have moved. kIdle: the caller waits for peers.
   Result<Progress> look(std::size_t most);
-  // Whether anything has moved; an error in status_.
+  // Whether any bytes moved; an error is in status_.
   bool move_lanes(std::size_t most);
   bool open_slice(std::uint32_t slice);
   void open_states(std::uint32_t slice);
@@ -105,7 +105,7 @@ class LaneRunner {
     return std::none_of(all.begin(), all.end(), [&](const Dependence& d) { return in_place_ || !d.in_place_only; });
   }
   void leave_slice(std::uint32_t slice) { --lanes_left_[slice % kWindow]; }
-  // Moves what can move. Returns whether anything did; an error in status_.
+  // Moves everything that can move. Returns whether any did; an error is in status_.
   bool advance_lane(std::uint32_t lane);
   bool work(std::uint32_t lane, std::uint32_t index, StepState& state);
   bool send_some(const Lane& lane, const schedule::Step& step, StepState& state, std::size_t limit);
@@ -122,7 +122,7 @@ class LaneRunner {
   void direct_put_in_blocks(const schedule::Step& step, const StepOffsets& begin, std::span<std::byte> room,
                             const std::byte* received) const;
   bool local_some(const schedule::Step& step, StepState& state, std::size_t limit);
-  // Whether anything was released.
+  // Whether any sends were released.
   bool release_sends(std::uint32_t lane);
   [[nodiscard]] std::size_t ready_limit(std::uint32_t index, const StepState& state) const;
   [[nodiscard]] StepState& state_of(std::uint32_t slice, std::uint32_t index) {
@@ -148,10 +148,10 @@ class LaneRunner {
   std::uint32_t slices_ = 1;
   std::size_t slice_elements_ = 0;   // of each block; with a table in bytes
   std::uint32_t open_slices_ = 0;    // slices [0, open_slices_) have been opened
-  std::uint32_t current_slice_ = 0;  // of the lane at work
-  std::uint32_t next_lane_ = 0;      // with which the next look begins
-  std::size_t bytes_left_ = 0;       // that this look may move
-  bool in_place_ = false;            // input and output are one memory
+  std::uint32_t current_slice_ = 0;  // of the current lane
+  std::uint32_t next_lane_ = 0;      // first lane of the next look
+  std::size_t bytes_left_ = 0;       // that this look may still move
+  bool in_place_ = false;            // input and output are the same memory
   bool streaming_ = false;           // outputs are written past the cache
   bool direct_puts_ = false;         // peers may write results into this rank's output, and it into theirs
   bool combines_ = false;            // the operation reduces

@@ -73,18 +73,18 @@ void write_in_order(Plan* plan) {
   }
 }
 
-// Who reads does all of the copying, and leaves the sender free. Two ranks on processors of their own that are far from
-// each other, time with reads over time through slots: scatter 0.9 at 128 KiB, 0.4 at 256 KiB, 0.3 at 1 MiB, 0.6 at 16
-// MiB; gather 0.9, 0.6, 0.75, but 1.05 from 4 MiB on; broadcast 0.6, 0.5, 0.7, and 1.05 at 16 MiB. On processors that
-// are near a broadcast takes 1.3 times as long. Four ranks that take turns on two processors: scatter 0.55 at 256 KiB,
-// 0.25 to 0.35 from 512 KiB on; all-to-all 0.6, 0.5, and 0.8 at 16 MiB; but all-gather 1.2 at 256 KiB, broadcast 1.5 at
-// 128 KiB, and gather, where the root reads all, 2 from 4 MiB on. Two of them that send to each other alternately: 1.75
-// at 32 KiB, 1.2 at 64 KiB, 0.9 at 128 KiB, 0.55 from 256 to 384 KiB, 0.85 at 1 MiB.
+// With reads, the reader does all of the copying and the sender is free. Two ranks on processors that are far from each
+// other, time with reads over time through slots: scatter 0.9 at 128 KiB, 0.4 at 256 KiB, 0.3 at 1 MiB, 0.6 at 16 MiB;
+// gather 0.9, 0.6, 0.75, but 1.05 from 4 MiB on; broadcast 0.6, 0.5, 0.7, and 1.05 at 16 MiB. On processors that are
+// near a broadcast takes 1.3 times as long. Four oversubscribed ranks on two processors: scatter 0.55 at 256 KiB, 0.25
+// to 0.35 from 512 KiB on; all-to-all 0.6, 0.5, and 0.8 at 16 MiB; but all-gather 1.2 at 256 KiB, broadcast 1.5 at 128
+// KiB, and gather, where the root reads all, 2 from 4 MiB on. Two of them that send to each other alternately: 1.75 at
+// 32 KiB, 1.2 at 64 KiB, 0.9 at 128 KiB, 0.55 from 256 to 384 KiB, 0.85 at 1 MiB.
 void find_reading(Plan* plan) {
   constexpr std::size_t kMost = std::size_t{1536} << 10;
   constexpr std::size_t kLeastInTurns = std::size_t{128} << 10;
   const schedule::Shape& shape = plan->schedule.shape;
-  // Of two ranks the second gets what the first has.
+  // With two ranks, the second one gets the first one's value.
   const bool only_moves = !combines(shape.collective) || (shape.collective == Collective::kExscan && shape.ranks == 2);
   if (!only_moves) return;
   std::uint64_t sent = 0;
@@ -93,7 +93,7 @@ void find_reading(Plan* plan) {
     if (s.kind == StepKind::kSend) sent += s.chunks;
     if (schedule::is_recv(s.kind)) received += s.chunks;
   }
-  // Each rank copies while it is read from.
+  // Each rank copies while its peer reads from it.
   const bool exchanges = shape.blocks > 1 && sent == received;
   plan->reading = exchanges ? transport::Reading::kAlways : transport::Reading::kFromAfar;
   const bool flows = !exchanges && !gets_own_block(shape.collective);

@@ -15,9 +15,9 @@
 namespace tutti::internal::executor {
 namespace {
 
-// The thread that makes the engine may be bound to one processor, on which it computes while the engine runs. What all
-// threads of the process may use together is what the process has been given; where threads have been bound by
-// TUTTI_BIND, not more than they have.
+// The thread that creates the engine may be bound to one processor, on which it computes while the engine runs. So the
+// engine's thread may use the processors of all threads of the process together; if TUTTI_BIND has bound threads, at
+// most the processors of that binding.
 void use_processors_of_process() {
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -70,7 +70,7 @@ void ProgressThread::submit(Task* task) {
   wake();
 }
 
-// Either the thread sees woken_ before it sleeps, or this sees that it sleeps.
+// Either the thread sees woken_ before it sleeps, or this function sees that it sleeps.
 void ProgressThread::wake() {
   woken_.store(true);
   if (sleeping_.load()) EventFd::ring(wakeup_fd_->fd());
@@ -90,7 +90,7 @@ void ProgressThread::run() {
   }
 }
 
-// Behind the others. False when the engine is to end: nobody has tasks then.
+// Appends the new tasks. False when the engine must end: then there are no tasks.
 bool ProgressThread::take_new() {
   const MutexLock lock(mutex_);
   if (ending_) return false;
@@ -122,7 +122,7 @@ bool ProgressThread::advance_all() {
   return moved;
 }
 
-// Whether `fd` can wake the thread from now on, instead of what could before for this task.
+// Makes `fd` wake the thread for this task, in place of the earlier descriptor. Returns whether it does.
 bool ProgressThread::watch(Task* task, int fd) {
   if (task->watched_ == fd) return true;
   const int before = std::exchange(task->watched_, -1);
@@ -139,7 +139,7 @@ bool ProgressThread::is_watched(int fd) const {
   return false;
 }
 
-// Nothing could move.
+// Called after a pass in which nothing moved.
 void ProgressThread::rest() {
   bool takes_turns = false;
   for (const Task* task = tasks_; task != nullptr; task = task->next_) takes_turns = takes_turns || task->takes_turns();
@@ -161,7 +161,7 @@ bool ProgressThread::arm_all() {
   return quiet;
 }
 
-// As a waiter does: twice, with a fence between, so that every peer sees that this thread sleeps before it acts.
+// Arms twice with a fence between, like a waiter, so that every peer sees that this thread sleeps before the peer acts.
 void ProgressThread::sleep() {
   bool all_watched = true;
   for (Task* task = tasks_; task != nullptr; task = task->next_) {
@@ -174,7 +174,7 @@ void ProgressThread::sleep() {
     quiet = arm_all();
   }
   if (quiet) {
-    // What cannot be watched for want of memory is looked at again soon.
+    // Tasks that cannot be watched, because memory is missing, are looked at again soon.
     const int longest = all_watched && asymmetric_fence_works() ? kMaxSleepMs : kUnfencedSleepMs;
     (void)set_.take(tasks_ == nullptr ? -1 : longest);
   } else {

@@ -26,7 +26,7 @@ void run_local(const Operation& op, const schedule::Step& s, const StepOffsets& 
 Status mismatch_at(const Operation& op, const schedule::Step& step, const transport::Fingerprint& theirs,
                    bool* unexplained) {
   const transport::Fingerprint& ours = fingerprint_of(op, step);
-  // What arrives under another number is left over from the calls that differ.
+  // Data with another number is left over from the calls that differ.
   *unexplained = same_call(ours, theirs) || ours.sequence != theirs.sequence;
   return mismatch(op.plan->schedule.rank, ours, op.plan->identity, step.peer, theirs);
 }

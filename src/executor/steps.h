@@ -1,4 +1,4 @@
-// What a step of an operation does with bytes: where they lie, and how they are combined, stored and copied.
+// How a step of an operation handles bytes: their position, and how they are combined, stored and copied.
 //
 // Threads: the one that runs the operation.
 #pragma once
@@ -16,7 +16,7 @@ struct StepBytes {
   std::size_t size = 0;
 };
 
-// The bytes of a step, of a whole operation or of a slice of it.
+// The bytes of a step, for a whole operation or for a slice of it.
 inline StepBytes locate(const schedule::Layout& layout, const schedule::Step& s) {
   const schedule::ByteRange r = layout.bytes(s.target_range());
   const bool elsewhere = s.source_chunk != s.target_chunk;
@@ -32,14 +32,14 @@ inline StepBytes locate(const schedule::TableLayout& layout, const schedule::Ste
   return {{has_source ? layout.bytes(s.source, s.source_chunk).begin : r.begin, r.begin}, r.size};
 }
 
-// What a transport is told of the memory that holds a chunk.
+// The memory of a chunk as the transport gets it.
 inline const transport::Source& source_of(const Operation& op, schedule::Buffer buffer, std::uint32_t chunk) {
   const auto b = static_cast<std::size_t>(buffer);
   if (op.table == nullptr || op.table->sources[b] == nullptr) [[likely]]
     return op.buffers[b];
   return op.table->sources[b][chunk];
 }
-// What travels with the bytes of a step that sends or receives.
+// The fingerprint of the data of a step that sends or receives.
 inline const transport::Fingerprint& fingerprint_of(const Operation& op, const schedule::Step& s) {
   if (op.table == nullptr) [[likely]]
     return op.fingerprint;
@@ -61,8 +61,8 @@ inline const std::byte* operand_at(const Operation& op, const schedule::Step& s,
 void combine_by_user(const Operation& op, const schedule::Step& s, std::byte* target, const std::byte* local,
                      const std::byte* received, std::size_t bytes);
 
-// target = local (op) received, or the other way round where the step says so, and the division of an average where
-// it completes one. The kernels give the same either way.
+// target = local (op) received, or in the reverse order if the step says so; then the division, if this step completes
+// an average. The kernels give the same result for both orders.
 inline void combine(const Operation& op, const schedule::Step& s, std::byte* target, const std::byte* local,
                     const std::byte* received, std::size_t bytes, bool streaming) {
   if (op.kernels == nullptr) [[unlikely]]
@@ -76,15 +76,15 @@ inline void combine(const Operation& op, const schedule::Step& s, std::byte* tar
   if (s.final && op.divisor > 1) op.kernels->finish(target, count, op.divisor);
 }
 
-// What a step that receives does with what has come.
+// What a receiving step does with the received data.
 inline void store(const Operation& op, const schedule::Step& s, const StepOffsets& at, const std::byte* received,
                   std::size_t bytes, bool streaming) {
   std::byte* target = target_at(op, s, at);
   if (s.kind == schedule::StepKind::kRecvReduce) {
-    // An average divides in place right after: then the target had better stay in the cache.
+    // An average is divided in place right after: then the target should stay in the cache.
     combine(op, s, target, source_at(op, s, at), received, bytes, streaming && op.divisor == 0);
   } else if (target == received) {
-    return;  // a direct put: the sender has written it there
+    return;  // a direct put: the sender has written it to the target
   } else if (streaming) {
     copy_streaming(target, received, bytes);
   } else {
@@ -94,8 +94,8 @@ inline void store(const Operation& op, const schedule::Step& s, const StepOffset
 
 void run_local(const Operation& op, const schedule::Step& s, const StepOffsets& at, std::size_t bytes, bool streaming);
 
-// The error of this rank and the step's peer, which sent what is not of this operation. *unexplained: whether it does
-// not say what the peer calls differently.
+// The error if the step's peer sent data that does not belong to this operation. *unexplained: the error does not say
+// what the peer calls differently.
 Status mismatch_at(const Operation& op, const schedule::Step& step, const transport::Fingerprint& theirs,
                    bool* unexplained);
 

@@ -1,11 +1,11 @@
-// Whether a rank takes turns on its processor with others that wait as it does, told from how long its yields take.
+// Detects from the duration of yields whether a rank shares its processor with other waiting ranks (is oversubscribed).
 //
-// A rank that spins where others wait for the processor keeps from them the time that they need to get on, perhaps
-// with what it waits for. How many ranks share the processors is known within a communicator only: a job may have
-// several, there may be several jobs, and affinities change. But a yield that returns at once says that nobody else
-// wants the processor; one that takes as long as a rank needs for its turn says that another rank had it. One that
-// takes a time slice says that a program runs there which does not yield: spinning keeps a share of the processor,
-// yielding would give that program all of it.
+// If a rank spins while others wait for the processor, it takes processor time that they need for their progress, and
+// it may be waiting for that progress. Only within a communicator is it known how many ranks share the processors: a
+// job may have several communicators, there may be several jobs, and affinities change. A yield that returns at once
+// shows that no other thread wants the processor; one that takes as long as a rank's turn shows that another rank had
+// it. One that takes a time slice shows that a program runs there that does not yield: spinning keeps a share of the
+// processor, yielding would give that program all of it.
 #pragma once
 
 #include <algorithm>
@@ -18,23 +18,24 @@ class TurnTaking {
   enum class Advice { kStay, kLeaveProcessor };
   static constexpr std::int64_t kAloneNs = 1'000;
   static constexpr std::int64_t kTurnNs = 500'000;
-  // A yield that took longer went to a program that does not yield: each costs one of its time slices, milliseconds,
-  // whereas who sleeps gets the processor back as soon as he is woken. So many of the next waits sleep instead.
+  // A longer yield went to a program that does not yield. Each such yield costs one of its time slices, which are
+  // milliseconds, but a sleeping thread gets the processor back as soon as it is woken. So this many of the next waits
+  // sleep instead.
   static constexpr int kSleepsPerSlice = 128;
-  // So many more yields of the one kind than of the other are believed.
+  // One kind of yield must exceed the other by this number.
   static constexpr int kYields = 16;
-  // Two ranks may find themselves on one processor although each could have its own: the scheduler moves one at its
-  // next tick, which is thousands of operations later. So a rank goes to another processor by itself first. And not
-  // again soon: all processors may have others on them.
+  // Two ranks may share one processor although each could have its own: the scheduler moves one at its next tick, which
+  // is thousands of operations later. So a rank first tries to move to another processor itself. It repeats that only
+  // after this interval, because all processors may have other ranks.
   static constexpr std::int64_t kLeaveIntervalNs = 100'000'000;
-  // After so long it tries to do without, in case that others have gone and the scheduler has not noticed.
+  // After this time it stops yielding first, in case the other ranks have gone and the scheduler has not noticed.
   static constexpr std::int64_t kTrialIntervalNs = 1'000'000'000;
 
-  // `switches`: how often the calling thread has lost or given its processor since it began. Where a yield takes
-  // long by itself, they tell that nobody had a turn.
+  // `switches`: how often the calling thread has lost or yielded its processor since it began. If a yield is slow by
+  // itself, this number shows that no other thread ran.
   explicit TurnTaking(std::int64_t (*switches)()) : switches_(switches) {}
 
-  // After each yield: how long it took and when it ended.
+  // Called after each yield: its duration and when it ended.
   Advice note(std::int64_t took_ns, std::int64_t now_ns) {
     const bool given = took_ns >= kAloneNs;
     count(given, &given_);
@@ -61,7 +62,7 @@ class TurnTaking {
   }
 
   [[nodiscard]] bool taking_turns() const { return taking_turns_; }
-  // Whether to follow the advice of VainSpins to leave the processor. If so, the rank has left it.
+  // Whether to follow the advice of VainSpins to leave the processor. If so, the caller must leave it.
   [[nodiscard]] bool leaves(std::int64_t now_ns) {
     if (now_ns - left_ns_ < kLeaveIntervalNs) return false;
     left_ns_ = now_ns;
@@ -75,31 +76,33 @@ class TurnTaking {
   }
 
   std::int64_t (*switches_)();
-  int given_ = 0;  // yields that took longer than alone, less the others
-  int turns_ = 0;  // the same since the last one that was a time slice
+  int given_ = 0;  // yields longer than kAloneNs, minus the shorter ones
+  int turns_ = 0;  // the same since the last yield that took a time slice
   bool taking_turns_ = false;
   std::int64_t since_ns_ = 0;
   std::int64_t left_ns_ = 0;
   std::int64_t switches_before_ = 0;
 };
 
-// How long a rank spins before it sleeps beside a program that does not yield. While its peer has a processor too, long
-// spins pay: both go on without a sleep. Where that program leaves the two one processor, each spin keeps the peer from
-// it, and uses up the share of the processor that the two have: all-reduce of 8 bytes took 200 to 500 us so, and 30 to
-// 130 without. There a rank finds nothing soon after it has slept. So with each such spin in vain more of the next ones
-// are short, and if those are in vain as well, most of the next waits sleep at once. A peer that comes half a
-// millisecond late each time looks the same: then some waits sleep that need not.
+// How long a rank spins before it sleeps, beside a program that does not yield. If its peer has another processor, long
+// spins pay off: both continue without a sleep. If that program leaves one processor to the two ranks, each spin delays
+// the peer and uses up their share of the processor: all-reduce of 8 bytes took 200 to 500 us with such spins, and 30
+// to 130 without. In that case nothing arrives soon after a rank has slept. So each such useless spin makes more of the
+// next ones short, and if those are useless too, most of the next waits sleep at once. A peer that comes half a
+// millisecond late each time looks the same: then some waits sleep unnecessarily.
 //
-// Threads: of the one that waits.
+// Threads: the one that waits.
 class VainSpins {
  public:
   // Longer than a long spin and a few messages, shorter than the time slice for which a peer loses its processor.
   static constexpr std::int64_t kSoonNs = 1'000'000;
-  // More than ranks on one processor do between two sleeps: a rank that only sends goes ahead as far as lanes take.
+  // More than two ranks on one processor do between two sleeps: a rank that only sends runs ahead as far as lanes
+  // allow.
   static constexpr std::uint32_t kFewOperations = 64;
-  // Between two long spins, which take 300 us each: then they take about 1 us of each wait.
+  // Maximum number of waits between two long spins, which take 300 us each: then they add about 1 us to each wait.
   static constexpr int kMostBetween = 255;
-  // If there are so many short ones in between, they take as long as a long one: of more, one in so many is short.
+  // If there are this many short spins in between, they take as long as a long one. If there are more waits, only one
+  // in this many spins.
   static constexpr int kMostShort = 15;
   enum class Spin : std::uint8_t { kOnce, kShort, kLong };
 
@@ -107,11 +110,11 @@ class VainSpins {
     if (left_ == 0) return Spin::kLong;
     return between_ <= kMostShort || left_ % (kMostShort + 1) == 0 ? Spin::kShort : Spin::kOnce;
   }
-  // Before each sleep to come, after the spin: nothing has come. `operation`: the number of the one that waits, modulo
-  // 2^32; sends and receives count, too. kLeaveProcessor: the peer seems to share it.
+  // Called before each sleep, after a spin in which nothing came. `operation`: the number of the waiting operation,
+  // modulo 2^32; sends and receives count, too. kLeaveProcessor: the peer seems to share it.
   TurnTaking::Advice note(std::int64_t now_ns, std::uint32_t operation) {
     if (now_ns - woke_ns_ > kSoonNs || operation - woke_in_ > kFewOperations) {
-      between_ = left_ = 0;  // it has got on meanwhile
+      between_ = left_ = 0;  // there was progress meanwhile
     } else if (left_ > 0) {
       --left_;
     } else {
@@ -121,7 +124,7 @@ class VainSpins {
     }
     return TurnTaking::Advice::kStay;
   }
-  // After it.
+  // Called after the sleep.
   void woke(std::int64_t now_ns, std::uint32_t operation) {
     woke_ns_ = now_ns;
     woke_in_ = operation;
@@ -130,28 +133,28 @@ class VainSpins {
  private:
   std::int64_t woke_ns_ = 0;
   std::uint32_t woke_in_ = 0;
-  int between_ = 0;  // waits that follow a long spin in vain, before the next one
-  int left_ = 0;     // of these
+  int between_ = 0;  // waits after a useless long spin, before the next one
+  int left_ = 0;     // of between_, those still to come
 };
 
-// Which waits of a thread are to sleep where others yield: beside a program that does not yield, each yield that is
-// tried costs a time slice. So each such trial doubles how long the next one is off, and each that costs none halves
-// it.
+// Decides which waits of a thread sleep instead of yielding: beside a program that does not yield, each trial of a
+// yield costs a time slice. So each such trial doubles the distance to the next one, and each trial without that cost
+// halves it.
 //
-// Threads: of the one that waits.
+// Threads: the one that waits.
 class YieldTrials {
  public:
-  // A wait that sleeps takes some 5 us: a trial then costs as much as a tenth of them.
+  // A wait that sleeps takes about 5 us: at this distance, a trial costs a tenth of the sleeps.
   static constexpr int kMost = 64 * TurnTaking::kSleepsPerSlice;
-  // Whether the next wait is to sleep.
+  // Whether the next wait sleeps.
   [[nodiscard]] bool pending() const { return left_ > 0; }
-  // Of each wait that might yield.
+  // Called in each wait that might yield.
   bool sleeps() {
     if (left_ == 0) return false;
     --left_;
     return true;
   }
-  // After a yield, or all those of a wait: how long the longest took.
+  // After a yield, or after all yields of a wait: the longest duration.
   void note(std::int64_t longest_ns) {
     if (longest_ns <= TurnTaking::kTurnNs) {
       next_ = std::max(next_ / 2, TurnTaking::kSleepsPerSlice);

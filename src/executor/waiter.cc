@@ -14,19 +14,19 @@
 namespace tutti::internal::executor {
 namespace {
 
-// A rank that leaves has completed its last operation, so what it sent is on its way: this long after
-// the leave notice, nothing more comes.
+// A rank that leaves has completed its last operation, so its data is in flight: this long after the leave notice, no
+// more data comes.
 constexpr std::int64_t kDepartedGraceNs = 200'000'000;
 constexpr std::uint32_t kYieldsPerLook = 32;
-// The first look costs more than the first yields, after which what was waited for is usually there: where ranks
-// share processors every message is waited for.
+// The first look costs more than the first yields, and those usually suffice: oversubscribed ranks wait for every
+// message.
 constexpr std::uint32_t kYieldsBeforeLook = 8;
-// Behind so many yields, which is long, comes a look.
+// After this many yields, which count as a long wait, there is a look.
 constexpr std::uint32_t kLooking = 2 * kYieldsPerLook + kYieldsBeforeLook;
 static_assert(kLooking % kYieldsPerLook == kYieldsBeforeLook, "the yield behind them looks");
-// What the turns of all the other ranks on a processor may take where a communicator is oversubscribed and messages are
-// short: of longer ones no yield tells of such a program. Eight ranks on two processors took 1.1 times as long from 2
-// MiB on.
+// The maximum time of the turns of all other ranks on a processor, if the communicator is oversubscribed and messages
+// are short: with longer ones, no yield reveals a program that does not yield. Eight ranks on two processors took 1.1
+// times as long from 2 MiB on.
 constexpr std::int64_t kOversubscribedTurnNs = 2'000'000;
 constexpr std::size_t kShortTurnBytes = 96 * 1024;
 constexpr std::int64_t kAwayNs = 1'000'000'000;
@@ -40,8 +40,8 @@ void Waiter::add_link(transport::Link& link) {
   if (user_ == 0) user_ = users.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// A peer may have done its part, left and closed its side while this rank is still busy with others:
-// only what this rank still needs from a peer can be missed.
+// A peer may have done its part, left and closed its side while this rank is still busy with others: only data that
+// this rank still needs from a peer can be missing.
 Status Waiter::look_for_trouble(std::int64_t now) {
   lanes_.clear();
   waiting_->list(&lanes_);
@@ -51,7 +51,7 @@ Status Waiter::look_for_trouble(std::int64_t now) {
   }
   const Waiting::For* departed = nullptr;
   for (const Waiting::For& lane : lanes_) {
-    // What has arrived can still be taken, whatever has happened to the peer since.
+    // Data that has arrived can still be received, even if the peer has failed or left since.
     if (lane.receives && lane.link->recv().peek(1).size > 0) continue;
     if (lane.receives) {
       if (Status s = lane.link->recv().status(); !s.is_ok()) return s;
@@ -70,8 +70,8 @@ Status Waiter::look_for_trouble(std::int64_t now) {
   return Status::remote(fmt::format("rank {} has left the communicator", departed->peer));
 }
 
-// The rank that is waited for may itself wait for a rank that has left before this operation, and what it has found of
-// that may not reach this rank through the control tree: the rank that has left was perhaps between them.
+// The awaited rank may itself wait for a rank that has left before this operation. It may be unable to report that
+// through the control tree, because the rank that has left may have been between them.
 Status Waiter::look_for_departure(std::int64_t now) const {
   if (!failure_.any_departed() || now - yielding_since_ns_ < kDepartedGraceNs) return {};
   const FailureState::Departure left = failure_.departed_before(number_);
@@ -83,8 +83,7 @@ Status Waiter::bare_timeout() const {
   return Status::timeout(fmt::format("no progress for {} ms", timeout_ns_ / kMs));
 }
 
-// Whom the lanes wait for is but the next rank, which may wait for others itself: it is named only where nothing
-// better is known.
+// The lanes wait for the next rank only, which may itself wait for others: it is named only if nothing better is known.
 Status Waiter::timed_out() {
   std::string text = bare_timeout().message();
   if (stalls_ != nullptr) {
@@ -110,10 +109,11 @@ Status Waiter::idle_slowly() {
   if (failure_.failed()) [[unlikely]]
     return failure_.status();
   const std::uint32_t yields = idle_count_ - spins_;
-  // Before this look, so that the operation has seen it.
+  // Computed before this look, so that the operation has seen it.
   const bool waited_long = yields > kLongYields + 1;
   if (trials_.pending() && !waited_long) {
-    // A rank that runs in order goes on by lanes before anybody sleeps: the peer may wait for what it does not look at.
+    // A rank that runs in order continues by lanes before it sleeps: the peer may wait for data that this rank does not
+    // look at.
     const std::int64_t now = now_ns();
     if (yields <= kYieldsBeforeLook) begin_looking(now);
     trials_.sleeps();
@@ -130,7 +130,7 @@ Status Waiter::idle_slowly() {
     if (yields == kYieldsBeforeLook) begin_looking(now);
     if (Status s = look_for_trouble(now); !s.is_ok()) return explain(std::move(s));
     if (trials_.pending() || now - yielding_since_ns_ > kYieldNs) {
-      // As above: few yields may have taken that long.
+      // As above: a few yields may have taken that long.
       if (!waited_long) {
         idle_count_ = spins_ + kLooking - 1;
         return {};
@@ -147,7 +147,7 @@ Status Waiter::idle_slowly() {
 Status Waiter::look(std::int64_t now_ns) {
   if (failure_.failed()) [[unlikely]]
     return failure_.status();
-  // As many looks as idle() has before the first yield tell that a peer that runs would have moved something.
+  // As many looks as idle() makes before the first yields: after them, a running peer would have moved something.
   if (idle_count_ < spins_ + kYieldsBeforeLook) ++idle_count_;
   if (idle_count_ <= spins_) return {};
   if (idle_count_ == spins_ + 1) {
@@ -160,7 +160,7 @@ Status Waiter::look(std::int64_t now_ns) {
   return now_ns - yielding_since_ns_ > kYieldNs ? tell_of_stall(now_ns) : Status();
 }
 
-// Those that owe data, or else those that take none.
+// Ranks that owe data; if there are none, ranks that have not taken data.
 std::vector<int> Waiter::awaited() const {
   std::vector<Waiting::For> lanes;
   waiting_->list(&lanes);
@@ -182,12 +182,12 @@ void Waiter::begin_looking(std::int64_t now) {
   yielding_since_ns_ = now;
   departed_since_ns_ = 0;
   disturbed_ = false;
-  // The deadline counts from the last progress, so a long but living operation may take its time.
+  // The deadline counts from the last progress, so an operation that is slow but progresses does not time out.
   deadline_ns_ = now + timeout_ns_;
 }
 
-// Where ranks take turns an operation needs a turn of each, so one rank too many on a processor holds all others up.
-// The scheduler sees no more than that every processor is busy.
+// If ranks are oversubscribed, an operation needs a turn of each, so one rank too many on a processor delays all
+// others. The scheduler sees only that every processor is busy.
 void Waiter::go_back() {
   const std::int64_t now = now_ns();
   if (now - went_back_ns_ < kPreferredIntervalNs) return;
@@ -199,14 +199,14 @@ void Waiter::yield() {
   if (preferred_.processor >= 0 && step_bytes_ <= preferred_.step_bytes && ::sched_getcpu() != preferred_.processor)
       [[unlikely]]
     go_back();
-  // The first yield of a wait: those of the wait before cost none.
+  // The first yield of a wait: the yields of the preceding wait cost nothing.
   if (idle_count_ == spins_ + 1 && !std::exchange(trial_cost_, false)) trials_.note(0);
   const std::int64_t begin_ns = now_ns();
   ::sched_yield();
   const std::int64_t end_ns = now_ns();
   const std::int64_t took_ns = end_ns - begin_ns;
   if (took_ns > (oversubscribed_ ? kOversubscribedTurnNs : TurnTaking::kTurnNs)) [[unlikely]] {
-    // Beside such a program an even share of ranks is none of the processor: the scheduler knows better.
+    // Beside such a program, an even distribution of ranks is not one of processor time: the scheduler knows better.
     went_back_ns_ = end_ns + kAwayNs;
     if (!oversubscribed_ || step_bytes_ <= kShortTurnBytes) {
       trial_cost_ = true;
@@ -226,7 +226,7 @@ std::int64_t Waiter::processor_switches() {
   return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
-// The wait at work counts its yields as before.
+// The current wait keeps its number of yields.
 void Waiter::spin(bool spins) {
   const std::uint32_t yields = idle_count_ - spins_;
   spins_ = !spins ? 0 : trials_.pending() ? kSpinsBesideOthers[static_cast<std::size_t>(vain_spins_.next())] : kSpins;
@@ -235,8 +235,8 @@ void Waiter::spin(bool spins) {
 }
 
 bool Waiter::arm(const transport::EventSet& set) {
-  // Not before the operation counts as stalled, and its deadline has begun: what moves only then moves at the next
-  // look. Nor before some more looks, since a lane may show more with each.
+  // Not before the operation counts as stalled and its deadline has begun: data that moves only then moves at the next
+  // look. Nor before some more looks, because a lane may show more with each.
   if (idle_count_ < spins_ + kYieldsBeforeLook) {
     idle_count_ = std::max(idle_count_, spins_);
     return false;
@@ -251,7 +251,7 @@ bool Waiter::arm_lanes(const transport::EventSet* set) {
   const bool quiet = std::all_of(lanes_.begin(), lanes_.end(), [set](const Waiting::For& lane) {
     return (set == nullptr || set->watch(*lane.link)) && lane.link->arm();
   });
-  // What a rank has sent before it left is still coming, however long this rank has had no processor to look at it.
+  // Data that a rank sent before it left is still arriving, even if this rank had no processor for a long time.
   if (!quiet) departed_since_ns_ = 0;
   return quiet;
 }
@@ -266,15 +266,15 @@ void Waiter::leave(const transport::EventSet& set) {
 }
 
 void Waiter::sleep(std::int64_t now) {
-  // Twice: the first publishes that this rank sleeps, the fence makes every peer see that before it
-  // next acts, the second sees what peers did in between.
+  // Twice: the first call publishes that this rank sleeps, the fence makes every peer see that before it next acts, the
+  // second call sees what peers did in between.
   const transport::SleepingPlace place(wakeup_fd_, user_);
   bool quiet = arm_lanes(place.set());
   if (quiet) {
     asymmetric_fence_heavy();
     quiet = arm_lanes(place.set());
   }
-  // What has happened on descriptors since the last sleep.
+  // Events on descriptors since the last sleep.
   if (quiet && user_ != 0 && place.set() != nullptr) quiet = !place.set()->take(0);
   if (quiet) {
     const int longest = asymmetric_fence_works() ? kMaxSleepMs : kUnfencedSleepMs;
@@ -283,12 +283,12 @@ void Waiter::sleep(std::int64_t now) {
   }
   disarm();
   if (quiet) vain_spins_.woke(now_ns(), operations());
-  // Something has come meanwhile: a yield would give a time slice away for nothing. But if that was of no use to this
-  // rank, or a transport is never quiet, others are let pass. A new set reports what the links are ready for already:
-  // another thread that ran now might replace that set before it has served.
+  // An event has occurred meanwhile: a yield would give away a time slice for nothing. But if that event did not help
+  // this rank, or a transport is never quiet, it yields. A new set reports descriptors that are ready already: another
+  // thread that ran now might replace that set before it is used.
   if (!quiet && !place.is_new() && (!trials_.pending() || disturbed_)) ::sched_yield();
   disturbed_ = !quiet && !place.is_new();
-  // Look at once for trouble and sleep again if nothing has come.
+  // Looks at once for trouble, and sleeps again if nothing has come.
   idle_count_ = spins_ + kLooking - 1;
 }
 

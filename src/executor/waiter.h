@@ -1,14 +1,14 @@
-// How a rank waits in a blocking operation: spin for a while, then yield the processor, then sleep until a peer acts
-// (those that are queued wait together: progress_thread.h). Where ranks have to take turns on the processors it yields
-// from the start: whoever it waits for may need this processor. That is so where the communicator has more
-// ranks on this machine than there are processors, and where it is noticed, for as long as it is: ranks of other
-// communicators and other jobs count as well (turn_taking.h). Beside a program that does not yield it sleeps instead of
-// yielding, and spins for longer before that unless it is of no use (VainSpins).
+// How a rank waits in a blocking operation: spins for a while, then yields the processor, then sleeps until a peer acts
+// (queued operations wait together: progress_thread.h). If ranks are oversubscribed it yields from the start, because
+// the awaited rank may need this processor. That is the case if the communicator has more ranks on this machine than
+// there are processors, and while it is detected: ranks of other communicators and other jobs count as well
+// (turn_taking.h). Beside a program that does not yield it sleeps instead of yielding, and before that spins longer
+// unless spins are useless (VainSpins).
 //
-// Every wait ends: idle() returns an error once the communicator has failed, a lane has failed, a peer
-// that is waited for has left, or the deadline of the operation has passed.
+// Every wait ends: idle() returns an error once the communicator has failed, a lane has failed, an awaited peer has
+// left, or the deadline of the operation has passed.
 //
-// Threads: used by the one thread that runs operations. FailureState may be written by others.
+// Threads: used by the one thread that runs operations. Others may write FailureState.
 #pragma once
 
 #include <algorithm>
@@ -32,33 +32,33 @@
 
 namespace tutti::internal::executor {
 
-// What an operation waits for at the moment; asked only when it has waited for a while.
+// The peers for which an operation waits; called only after it has waited for a while.
 class Waiting {
  public:
   struct For {
     transport::Link* link = nullptr;
     std::int32_t peer = -1;
-    bool sends = false;     // has something left to send to the peer, or to get back from it
-    bool receives = false;  // has something left to receive
+    bool sends = false;     // has more to send to the peer, or waits for its completion
+    bool receives = false;  // has more to receive
   };
   virtual ~Waiting() = default;
   // Appends the lanes that are not finished. A link may appear twice.
   virtual void list(std::vector<For>* lanes) const = 0;
 };
 
-// The processor to which an oversubscribed rank goes back.
+// The processor to which an oversubscribed rank returns.
 struct PreferredProcessor {
   int processor = -1;          // -1: anywhere
-  std::size_t step_bytes = 0;  // not in operations with longer messages
+  std::size_t step_bytes = 0;  // only in operations with messages of up to this size
 };
 
 class Waiter : private StallWatch::Awaited {
  public:
-  // An oversubscribed rank goes back to its preferred processor no more often than that: a move takes some 20 us.
+  // An oversubscribed rank returns to its preferred processor at most once in this time: a move takes about 20 us.
   static constexpr std::int64_t kPreferredIntervalNs = 2'000'000;
 
   // oversubscribed: the communicator has more ranks than processors on this machine. moves: see affinity.h. preferred:
-  // to which an oversubscribed rank goes back, -1: none. failure outlives the waiter.
+  // the processor to which an oversubscribed rank returns, -1: none. failure outlives the waiter.
   Waiter(transport::WakeupFd wakeup_fd, const FailureState& failure, bool oversubscribed, std::int64_t timeout_ms,
          Moves moves = Moves::kOwn, PreferredProcessor preferred = {})
       : wakeup_fd_(std::move(wakeup_fd)),
@@ -74,13 +74,13 @@ class Waiter : private StallWatch::Awaited {
 
   // A link that operations may wait for.
   void add_link(transport::Link& link);
-  // After this, add_link() of so many does not throw.
+  // After this, add_link() does not throw for this many links.
   void expect_links(std::size_t count) { links_.reserve(links_.size() + count); }
 
-  // Outlives the waiter.
+  // `watch` outlives the waiter or is replaced by null.
   void watch_stalls(StallWatch* watch) { stalls_ = watch; }
 
-  // At the start of an operation, which outlives the wait. step_bytes: its longest message, from which follows how long
+  // At the start of an operation, which outlives the wait. step_bytes: its longest message, which determines how long
   // the turns of others may be. number: the communicator's operation number, modulo 2^32.
   void begin(const Waiting& waiting, std::size_t step_bytes = 0, std::uint32_t number = 0) {
     waiting_ = &waiting;
@@ -93,7 +93,7 @@ class Waiter : private StallWatch::Awaited {
   }
   // Something moved.
   void progress() { idle_count_ = 0; }
-  // Nothing could move: waits a little.
+  // Called if nothing could move: waits a little.
   Status idle() {
     const std::uint32_t count = idle_count_++;
     if (count < spins_) {
@@ -107,40 +107,40 @@ class Waiter : private StallWatch::Awaited {
     return idle_slowly();
   }
 
-  // -- For who drives several operations at a time, and waits for all of them together.
-  // Nothing could move. Looks for trouble now and then, and does not wait: a kTimeout says no more than that;
-  // explain() does.
+  // -- For a thread that drives several operations at a time, and waits for all of them together.
+  // Called if nothing could move. Looks for trouble now and then, and does not wait: a kTimeout is bare; explain() adds
+  // the reason.
   Status look(std::int64_t now_ns);
-  // The timeout that look() has returned, with what is known of the ranks that have not arrived. Waits a little.
+  // Adds to the timeout that look() has returned what is known about missing ranks. Waits a little.
   [[nodiscard]] Status explain(Status status);
-  // Before the driver sleeps in the set, which has wakeup_fd(): from now on what a peer does is an event of the set.
-  // False if something has happened already. To be called twice, with a fence between (transport/wakeup_fd.h).
+  // Called before the driver sleeps in the set, which has wakeup_fd(): from now on a peer's action is an event of the
+  // set. False if something has happened already. Called twice, with a fence between (transport/wakeup_fd.h).
   [[nodiscard]] bool arm(const transport::EventSet& set);
-  // After the sleep.
+  // Called after the sleep.
   void disarm();
-  // What peers do is no event of the set any more. Before another thread waits for the links.
+  // Peers' actions are no longer events of the set. Called before another thread waits for the links.
   void leave(const transport::EventSet& set);
   [[nodiscard]] int wakeup_fd() const { return wakeup_fd_.fd(); }
 
-  // How often a rank looks for a message before it calls anything: at least once.
+  // How often a rank looks for a message before it makes any call: at least once.
   [[nodiscard]] std::uint32_t hot_looks() const { return std::clamp(spins_, 1U, kHotSpins); }
-  // Looks that the processor makes ahead of time are thrown away, with all behind them, when the peer writes.
+  // The processor makes looks ahead of time; when the peer writes, it discards them with everything behind them.
   static void between_looks() { wait_for_loads(); }
   // Whether it yields from the start.
   [[nodiscard]] bool takes_turns() const { return spins_ == 0; }
-  // Whether nothing has moved for longer than a peer that is running needs to move something.
+  // Whether nothing has moved for longer than a running peer needs to move something.
   [[nodiscard]] bool stalled() const { return idle_count_ > stall_; }
-  // Whether nothing has moved for so long that what it takes to wait differently does not matter.
+  // Whether nothing has moved for so long that the cost of changing the way to wait does not matter.
   [[nodiscard]] bool waits_long() const { return idle_count_ > spins_ + kLongYields; }
 
  private:
-  // The first looks cost nothing but themselves: a pause takes longer than a cache miss.
+  // The first looks have no pause between them: a pause takes longer than a cache miss.
   static constexpr std::uint32_t kHotSpins = 256;
   static constexpr std::uint32_t kSpins = 500;
-  // Before a sleep beside a program that does not yield, by VainSpins::Spin. The longest is some 300 us of one lane. A
-  // peer that has just been woken has come by then, and two ranks that both run again go on by spinning. With kSpins
-  // each woke the other for every message: all-reduce of 1 KiB beside two busy loops took 80 us in some runs, 0.24 to
-  // 0.5 so.
+  // Looks before a sleep beside a program that does not yield, by VainSpins::Spin. The longest is about 300 us with one
+  // lane. By then a peer that has just been woken has arrived, and two ranks that both run again continue spinning.
+  // With kSpins each woke the other for every message: all-reduce of 1 KiB beside two busy loops took 80 us in some
+  // runs, and 0.24 to 0.5 us with longer spins.
   static constexpr std::array<std::uint32_t, 3> kSpinsBesideOthers{1, kSpins, 4000};
   static constexpr std::uint32_t kLongYields = 64;
   static constexpr std::int64_t kMs = 1'000'000;
@@ -156,9 +156,9 @@ class Waiter : private StallWatch::Awaited {
   void yield();
   void go_back();
   void spin(bool spins);
-  // Rises with each operation, also where short collectives do without a wait.
+  // Rises with each operation, also if short collectives do not wait.
   [[nodiscard]] std::uint32_t operations() const { return number_ + begun_; }
-  // How often the calling thread has lost or given its processor.
+  // How often the calling thread has lost or yielded its processor.
   static std::int64_t processor_switches();
   Status look_for_trouble(std::int64_t now);
   [[nodiscard]] Status tell_of_stall(std::int64_t now) {
@@ -175,14 +175,14 @@ class Waiter : private StallWatch::Awaited {
   const FailureState& failure_;
   const bool oversubscribed_;
   std::uint32_t spins_ = 0;  // looks before the first yield
-  std::uint32_t stall_ = 0;  // looks after which stalled() holds
+  std::uint32_t stall_ = 0;  // looks after which stalled() is true
   const std::int64_t timeout_ns_;
   const Affinity affinity_;
   const PreferredProcessor preferred_;
   std::size_t step_bytes_ = 0;
   std::uint32_t number_ = 0;
-  std::vector<transport::Link*> links_;  // that have descriptors
-  std::uint64_t user_ = 0;               // of sleeping places; 0: there is no such link
+  std::vector<transport::Link*> links_;  // with descriptors
+  std::uint64_t user_ = 0;               // for sleeping places; 0: there is no such link
   bool armed_elsewhere_ = false;         // arm() has been called since leave()
   const Waiting* waiting_ = nullptr;
   StallWatch* stalls_ = nullptr;
@@ -192,11 +192,11 @@ class Waiter : private StallWatch::Awaited {
   std::int64_t yielding_since_ns_ = 0;
   std::int64_t departed_since_ns_ = 0;
   std::int64_t next_look_ns_ = 0;  // of look()
-  bool overdue_ = false;           // the deadline has passed, and that has not been explained
-  bool disturbed_ = false;         // the last sleep of the wait did not come about
+  bool overdue_ = false;           // the deadline has passed, and explain() has not been called yet
+  bool disturbed_ = false;         // the last sleep of the wait did not happen
   std::int64_t went_back_ns_ = 0;
-  YieldTrials trials_;       // pending: waits are to sleep where they would yield
-  bool trial_cost_ = false;  // the last wait that yielded lost a time slice so
+  YieldTrials trials_;       // pending: waits sleep instead of yielding
+  bool trial_cost_ = false;  // the last wait that yielded lost a time slice
   std::uint32_t begun_ = 0;  // by begin()
   VainSpins vain_spins_;
   TurnTaking turn_taking_{&processor_switches};

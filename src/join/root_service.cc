@@ -133,8 +133,8 @@ Status RootService::run(int stop_fd) {
   return {};
 }
 
-// A rank that fails tells why before its connection closes, and the others fail of that: so whoever has something to
-// say goes before whoever is gone.
+// A failing rank sends the reason before its connection closes, and the others fail with that reason: so messages are
+// handled before closed connections.
 Status RootService::serve_ready() {
   auto ready = watched_.ready();
   if (!ready.is_ok()) return ready.status();
@@ -182,7 +182,7 @@ void RootService::give_up_waiting() {
       one ? "has" : "have", one ? "its log" : "their logs")));
 }
 
-// Before all are placed: who has not come. Then: whose part of the tree does not stand.
+// Before all ranks are placed: those that have not come. After: those whose part of the tree is not complete.
 std::vector<int> RootService::missing() const {
   std::vector<int> missing;
   for (int rank = 0; rank < ranks_ && !placed_; ++rank) {

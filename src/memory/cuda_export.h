@@ -26,8 +26,8 @@ class CudaExport {
   // The driver outlives it.
   explicit CudaExport(const CudaDriver& driver) : driver_(driver) {}
 
-  // These fail with kUnhandledCudaError, as for an address that is none of a GPU's memory.
-  // The id of the allocation that an address lies in, and the allocation.
+  // These fail with kUnhandledCudaError, for example if the address is not in a GPU's memory.
+  // The id of the allocation that contains the address, and the allocation.
   Status id_of(std::uint64_t address, std::uint64_t* id) const;
   Status find(std::uint64_t address, CudaAllocation* allocation) const;
   // Ok, or why an allocation cannot be exported.

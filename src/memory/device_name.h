@@ -11,7 +11,7 @@ namespace tutti::internal::memory {
 inline constexpr int kHost = -1;
 
 // What a setting names: "host" or empty, "cuda" (the calling thread's current device) or "cuda:N".
-// kInvalidArgument for what is none of these; kUnhandledCudaError where there is no CUDA driver.
+// kInvalidArgument for any other name; kUnhandledCudaError if there is no CUDA driver.
 Result<int> find_device(const std::string& name);
 // "cuda:1", "host".
 std::string name_of_device(int ordinal);

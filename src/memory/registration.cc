@@ -107,7 +107,7 @@ void RegistrationCache::drop(Range changed) {
   }
 }
 
-// Whoever holds it finds it where it was: nodes keep their place in memory.
+// Operations that hold the entry still find it: nodes do not move in memory.
 void RegistrationCache::retire(Entries::iterator entry) {
   auto node = entries_.extract(entry);
   if (node.mapped().holders > 0) {

@@ -47,7 +47,7 @@ class Dial {
   // True if for `ms` milliseconds no process, or only one of another job, has listened at any of the addresses. Final
   // for a peer that did listen; other failures (no route, no answer) may be temporary network failures.
   [[nodiscard]] bool gone_for(std::int64_t ms) const;
-  // Nobody listened at an address when it was tried last.
+  // No process listened at an address when it was tried last.
   [[nodiscard]] bool any_refused() const;
   // At least one attempt at every address has failed.
   [[nodiscard]] bool all_failed() const;
@@ -84,7 +84,7 @@ class Dial {
     std::int64_t other_version_since_ns = 0;
     std::int64_t absent_since_ns = 0;      // the same for this secret or a refusal
     std::int64_t uncallable_since_ns = 0;  // the system refuses this process a call that takes
-    bool refused = false;                  // nobody listens there
+    bool refused = false;                  // no process listens there
     bool silent = false;                   // nothing has come from there in kHandshakeMs
     bool reached = false;                  // `error` is of a connection that had been made, or of this side
   };

@@ -17,7 +17,7 @@
 
 namespace tutti::internal::net {
 
-// Listens on every interface, IPv4 and IPv6 (IPv4 only where there is no IPv6), on the first free port of [port_low,
+// Listens on every interface, IPv4 and IPv6 (IPv4 only if IPv6 is missing), on the first free port of [port_low,
 // port_high]; both 0: any port. kSystemError if none is free. `setting`: the setting that chooses these ports, for
 // messages.
 Result<UniqueFd> listen_tcp(int port_low, int port_high, const char* setting = "TUTTI_PORT_RANGE=low-high");

@@ -32,7 +32,7 @@ class WatchSet {
   Status control(int operation, int fd, short events, void* owner);
 
   UniqueFd set_;
-  std::size_t added_ = 0;  // at most so many are ready
+  std::size_t added_ = 0;  // the most that can be ready
   std::vector<epoll_event> ready_;
 };
 

@@ -36,7 +36,7 @@ class StreamRecord {
  public:
   struct Error {
     std::uint64_t place = 0;
-    Status status;                          // ok: there is none
+    Status status;                          // ok: there is no error
     std::shared_ptr<FailureState> failure;  // of the failed communicator; null if it was not a communicator's error
   };
 

@@ -87,7 +87,7 @@ std::uint32_t limit_of(const std::string& folder, Version version) {
   double quota_us = 0;
   double period_us = 0;
   if (version == Version::kTwo) {
-    std::ifstream(folder + "/cpu.max") >> quota_us >> period_us;  // "max" is no number
+    std::ifstream(folder + "/cpu.max") >> quota_us >> period_us;  // "max" is not a number
   } else {
     std::ifstream(folder + "/cpu.cfs_quota_us") >> quota_us;  // -1: none
     std::ifstream(folder + "/cpu.cfs_period_us") >> period_us;

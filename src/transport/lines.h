@@ -1,6 +1,6 @@
-// Short messages in memory that both sides of a link see, each a cache line, with its payload in it or behind it: what
-// a transport shows of its lanes so that these cost no call. A lane that has more than that, or anything unusual, to do
-// is left to its verbs (transport.h), which work on the same state.
+// Short messages in memory that both sides of a link access. Each is a cache line, with its payload in it or behind it.
+// A transport exposes this state of its lanes so that short messages cost no call. All other work of a lane, including
+// every unusual case, goes through its verbs (transport.h), which use the same state.
 //
 // Threads: as the link.
 #pragma once
@@ -20,7 +20,8 @@ namespace tutti::internal::transport {
 
 // The payload of a line.
 inline constexpr std::size_t kLineBytes = 32;
-// The payload of a short message. From 64 bytes on they take 0.5 to 0.8 of the time that they take by calls.
+// The longest payload of a short message. From 64 bytes on, short messages take 0.5 to 0.8 of the time that they take
+// by calls.
 inline constexpr std::size_t kShortMessageBytes = 1024;
 
 // HeaderLine::length_and_payload: the length in the low bits, above where the payload is.
@@ -165,7 +166,7 @@ struct Lines {
     send_in_slot(fingerprint, source, n);
     return true;
   }
-  // REQUIRES: n is at most what a slot holds, and fewer than `ahead` messages are under way.
+  // REQUIRES: n fits into a slot, and fewer than `ahead` messages are in flight.
   void send_in_slot(const Fingerprint& fingerprint, const std::byte* source, std::size_t n) {
     std::byte* const payload = payload_behind(next_out);
     std::memcpy(payload, source, n);
@@ -177,8 +178,8 @@ struct Lines {
 
   // Whether the next message is there.
   [[nodiscard]] bool arrived() const { return next_in->sequence.load(std::memory_order_acquire) == received + 1; }
-  // Its n bytes, if that is just what it is: n bytes in its line or its slot, of that operation, from a peer that says
-  // nothing wrong. Else null. REQUIRES: arrived(). consumed_one() follows.
+  // The n bytes of the next message, if it is a correct message of this operation with exactly n bytes, in its line or
+  // its slot. Else null. REQUIRES: arrived(). consumed_one() follows.
   [[nodiscard]] const std::byte* whole_message(const Fingerprint& fingerprint, std::size_t n) {
     const HeaderLine& h = *next_in;
     // Read once: the peer may write it again.

@@ -35,7 +35,7 @@ EventSet WakeupFd::new_set() const {
 }
 
 // The user's own set, one without links, or a new one. If there are many, or no descriptor is left, a new set
-// replaces that of the user who has not slept for the longest time.
+// replaces that of the user that has not slept for the longest time.
 WakeupFd::KeptSet WakeupFd::take_set(std::uint64_t user) const {
   EventSet set;
   {

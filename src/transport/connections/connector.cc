@@ -124,7 +124,7 @@ class SocketConnector final : public Connector {
   StallWatch* stalls_ = nullptr;
 };
 
-// Of a rank of the job; -1: it is none of this communicator.
+// The number here of a rank of the job; -1: it does not belong to this communicator.
 int SocketConnector::rank_of(int job_rank) const {
   if (job_ranks_.empty()) return job_rank;
   const auto at = std::find(job_ranks_.begin(), job_ranks_.end(), job_rank);

@@ -50,7 +50,7 @@ struct PeerConnection {
 class Connector {
  public:
   // Listens: abstract Unix socket and/or TCP as `allow_unix`, `allow_tcp` say, on addresses and
-  // ports as the settings say. Fills the address fields of *info; `best` is told first, as Job::address. Of the
+  // ports as the settings say. Fills the address fields of *info; `best` comes first, as Job::address. For
   // communicator 0.
   static Result<std::unique_ptr<Connector>> listen(const Settings& settings, bool allow_unix, bool allow_tcp, int rank,
                                                    const Secret& secret, const std::string& best, PeerInfo* info);

@@ -18,10 +18,10 @@ namespace shm = transport::shm;
 // At most two slots, or half of those that a link may fill.
 constexpr std::size_t kSliceBytes = 64 * 1024;
 
-// Whether ranks are processes that may read each other's memory (kCrossMemoryBytes) in such a collective, and no vector
-// passes a rank slice by slice: each read is a system call, so better few. Two ranks, all-gather: 0.85 of the time with
-// slices of 64 KiB, from 1 to 16 MiB; all-to-all: 0.6 to 0.8 from 128 KiB to 1 MiB; broadcast, gather and scatter: 0.85
-// from 512 KiB to 1 MiB. Of those that take turns only some read.
+// Whether ranks are processes that may read each other's memory (kCrossMemoryBytes) in this collective, and no vector
+// passes through a rank slice by slice: each read is a system call, so a few long ones are better. Two ranks,
+// all-gather: 0.85 of the time with slices of 64 KiB, from 1 to 16 MiB; all-to-all: 0.6 to 0.8 from 128 KiB to 1 MiB;
+// broadcast, gather and scatter: 0.85 from 512 KiB to 1 MiB. Oversubscribed ranks read in some of these only.
 bool read_each_other(const Ranks& ranks, Collective collective) {
   if (combines(collective) || ranks.reads_processes == MemoryReads::kNever || ranks.ranks() == 1 ||
       ranks.peers[0].process == ranks.peers[1].process)
@@ -30,12 +30,12 @@ bool read_each_other(const Ranks& ranks, Collective collective) {
   return has_blocks(collective) || ranks.ranks() == 2;
 }
 
-// What may be under way of what a processor has of a level-2 cache. Four ranks on two processors with 2 MiB each, where
-// that leaves 2 slots a link: 0.6 to 0.85 of the time from 256 KiB to 2 MiB. Eight ranks, where nothing fits: fewer
-// slots take up to 1.4 times as long.
+// The part of a processor's level-2 cache that data in flight may fill. Four ranks on two processors with 2 MiB each,
+// where that leaves 2 slots a link: 0.6 to 0.85 of the time from 256 KiB to 2 MiB. Eight ranks, where nothing fits:
+// fewer slots take up to 1.4 times as long.
 constexpr double kCachedPart = 0.5;
 
-// A segment for each pair.
+// One segment for each pair.
 class ThreadSegments final : public ThreadNetwork {
  public:
   Result<std::unique_ptr<transport::Link>> link(const Ranks& ranks, int to,
@@ -49,7 +49,7 @@ class ThreadSegments final : public ThreadNetwork {
   }
 
  private:
-  // The first of the two makes it; the second takes it out.
+  // The first of the two ranks makes it; the second removes it.
   Result<std::shared_ptr<shm::PrivateSegment>> segment_of(const std::pair<int, int>& pair, shm::Turns turns) {
     const MutexLock lock(mutex_);
     auto& waiting = waiting_[pair];
@@ -100,7 +100,7 @@ class ShmTransport final : public PlainTransport {
 
  private:
   const bool within_namespace_only_;
-  std::shared_ptr<ShmPairs> pairs_ = std::make_shared<ShmPairs>();  // of the family
+  std::shared_ptr<ShmPairs> pairs_ = std::make_shared<ShmPairs>();  // shared by the family
 };
 
 }  // namespace
@@ -111,7 +111,7 @@ std::uint32_t slots_ahead(const Ranks& ranks) {
   const auto host = static_cast<std::size_t>(ranks.host_of[static_cast<std::size_t>(ranks.rank)]);
   const double links = ranks_per_cpu * static_cast<double>(ranks.hosts[host].size() - 1);
   const double fit = kCachedPart * static_cast<double>(ranks.level2_bytes) / (2 * links * shm::kSlotBytes);
-  // One slot at a time would mean a turn for each; and what cannot fit anyway had better save turns.
+  // One slot at a time would need a turn for each; and if the data cannot fit anyway, fewer turns are better.
   return fit < 2 ? shm::kLongBuffers : std::min(shm::kLongBuffers, static_cast<std::uint32_t>(fit));
 }
 

@@ -7,8 +7,8 @@
 
 namespace tutti::internal {
 
-// How many slots of each link within this machine long messages may fill. Where ranks take turns on a processor,
-// what all their links have under way should stay in its level-2 cache, if it can. The same on every rank of a host.
+// How many slots of each link within this machine long messages may fill. If ranks are oversubscribed, the data in
+// flight on all their links should stay in a processor's level-2 cache, if possible. The same on every rank of a host.
 std::uint32_t slots_ahead(const Ranks& ranks);
 
 // See TransportEntry. "netns": only ranks of one network namespace.

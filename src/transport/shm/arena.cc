@@ -18,19 +18,19 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-// The least that systems have. On arm64 they may have 16 or 64 KiB.
+// The smallest page size of a system. On arm64 pages may be 16 or 64 KiB.
 constexpr std::size_t kPageBytes = 4096;
-// What smaller blocks share, as many as fit.
+// The memory that smaller blocks share, as many as fit.
 constexpr std::size_t kSlabBytes = 3 * kPageBytes;
 
-// Of a power of two.
+// `of` is a power of two.
 constexpr std::uint64_t next_multiple(std::uint64_t of, std::uint64_t n) {
   return (n + of - 1) & ~(of - 1);
 }
 
 }  // namespace
 
-// As an arena is made, grows and is sent.
+// Makes, grows and sends memory like an arena does.
 Status try_shared_memory() {
   auto fd = make_growing_memfd("tutti-probe");
   if (!fd.is_ok()) return fd.status();
@@ -43,12 +43,12 @@ Status try_shared_memory() {
 }
 
 Status probe_shared_memory() {
-  // No guarded static: a forked child would wait for the thread that has been at it. What was found is never freed.
+  // Not a guarded static: a forked child would wait for the thread that was initialising it. The result is never freed.
   static std::atomic<const Status*> known{nullptr};
   const Status* found = known.load(std::memory_order_acquire);
   if (found != nullptr) return *found;
   Status status = try_shared_memory();
-  // No descriptor or memory just now is no refusal: the connection that meets it again says so.
+  // A temporary lack of descriptors or memory is not a refusal: a later connection reports it if it persists.
   if (status.is_exhaustion()) return {};
   auto own = std::make_unique<const Status>(std::move(status));
   if (known.compare_exchange_strong(found, own.get())) return *own.release();
@@ -90,7 +90,7 @@ Result<Arena::Block> Arena::take(std::size_t bytes, std::size_t alignment) {
   return Block{extents_[extent] + offset % kExtentBytes, offset};
 }
 
-// The pages in which it lies have nothing but slabs.
+// Its pages contain only slabs.
 void Arena::prefer_own_node(const Block& slab) const {
   const std::size_t before = slab.offset % page_bytes_;
   prefer_node(slab.memory - before, before + kSlabBytes, node_);
@@ -102,7 +102,7 @@ Result<Arena::Block> Arena::allocate(std::size_t bytes) {
     const bool pages = bytes % kPageBytes == 0;
     const std::size_t count = pages ? 1 : kSlabBytes / bytes;
     free.reserve(free.capacity() + count);  // for free()
-    // What the system does to a part of a page it does to all of it.
+    // The system changes whole pages only.
     auto taken = pages ? take(bytes, page_bytes_) : take(kSlabBytes, kPageBytes);
     if (!taken.is_ok()) return taken.status();
     if (!pages && node_ >= 0) prefer_own_node(*taken);
@@ -113,7 +113,7 @@ Result<Arena::Block> Arena::allocate(std::size_t bytes) {
   }
   const Block block = free.back();
   free.pop_back();
-  // A peer that looked at it first would have its page made where the peer runs.
+  // If a peer touched the memory first, the system would allocate its page on the peer's NUMA node.
   if (bytes % kPageBytes != 0) std::memset(block.memory, 0, bytes);
   return block;
 }
@@ -144,8 +144,8 @@ Result<const std::byte*> ArenaView::at(std::uint64_t offset, std::size_t bytes) 
   }
   auto at = extents_.find(number);
   if (at == extents_.end()) {
-    // Nothing is written there. But a processor hands lines over sooner to one that reads them from a page that it may
-    // write: all-reduce of two processes 0.9 of the time at 8 bytes, 0.86 at 1 KiB.
+    // This process does not write there. But a processor gets lines sooner from a page that it may write: all-reduce of
+    // two processes 0.9 of the time at 8 bytes, 0.86 at 1 KiB.
     void* const p = ::mmap(nullptr, kExtentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(),
                            static_cast<off_t>(number * kExtentBytes));
     if (p == MAP_FAILED) return map_error("mapping the peer's shared memory", errno);

@@ -1,7 +1,7 @@
-// Memory that one process gives another to read: a memfd that grows, from which the links of the two take their parts.
-// It travels over a Unix socket, so no limit of /dev/shm applies and nothing is left behind by a crash.
+// Memory that one process lets another read: a memfd that grows, from which the links of the two get their memory. It
+// is sent over a Unix socket, so no limit of /dev/shm applies and a crash leaves nothing behind.
 //
-// Threads: one at a time. The memory itself is used at the same time by both processes.
+// Threads: one at a time. Both processes use the memory itself at the same time.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@
 
 namespace tutti::internal::transport::shm {
 
-// Where it is mapped, whole: the addresses of what has been handed out stay.
+// It is mapped in extents of this size, so that the addresses of allocated blocks do not change.
 inline constexpr std::size_t kExtentBytes = std::size_t{8} << 20;
 
-// Whether this process can make such memory and map it: what a container's filter, a kernel or a limit refuses.
+// Whether this process can make such memory and map it: a container's filter, a kernel or a limit may refuse that.
 Status try_shared_memory();
-// The same, tried once a process: the next calls return what the first one found.
+// The same, tried once in a process: later calls return the first result.
 Status probe_shared_memory();
-// What to do if it cannot.
+// What to do if the process cannot.
 inline constexpr const char* kSharedMemoryFix =
     "allow memfd_create(2) and descriptors in sendmsg(2) and recvmsg(2) (the container's seccomp filter, SELinux, "
     "sysctl vm.memfd_noexec below 2), raise ulimit -f and ulimit -v";
@@ -31,10 +31,10 @@ inline constexpr const char* kSharedMemoryFix =
 // (SIGBUS).
 bool cannot_shrink(int fd);
 
-// Of the process that writes.
+// For the process that writes.
 class Arena {
  public:
-  // `page_bytes`: of the system's pages, 0: as it says; a power of two from 4096 on.
+  // `page_bytes`: the system's page size, 0: ask the system; a power of two from 4096 on.
   static Result<Arena> create(std::size_t page_bytes = 0);
   Arena(Arena&&) = default;
   Arena& operator=(Arena&&) = delete;
@@ -42,28 +42,28 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  // From here on short blocks begin with another one of those that share pages. A rank that looks at the same thing in
-  // the memory of many peers so finds it in as many sets of its cache, where each has a number of its own. With the
-  // same place in all of them a look at 31 peers takes 71 ns in place of 11, at 63 peers 164 in place of 42; from 127
-  // on it is the pages that cost (470 and 410 ns; 255 peers 950 and 820).
+  // From now on, the first of the short blocks that share pages depends on `number`. A rank that reads the same word in
+  // the memory of many peers then finds the words in different sets of its cache, if each peer has its own number. With
+  // the same position in all of them a look at 31 peers takes 71 ns in place of 11, at 63 peers 164 in place of 42;
+  // from 127 on the number of pages dominates (470 and 410 ns; 255 peers 950 and 820).
   void spread(std::uint32_t number) { number_ = number; }
-  // From here on pages of short blocks come from this NUMA node; -1: from that of the thread that takes one first.
+  // From now on pages of short blocks come from this NUMA node; -1: from the node of the thread that touches one first.
   void settle(int node) { node_ = node; }
 
   struct Block {
     std::byte* memory = nullptr;
-    std::uint64_t offset = 0;  // by which the reader finds it
+    std::uint64_t offset = 0;  // the reader's name for it
   };
-  // Filled with zeros. Of a multiple of 4096 bytes, which has pages of its own, or of a part of some that many of the
-  // same size share. Not more than an extent.
+  // Zero-filled. A multiple of 4096 bytes gets its own pages; shorter blocks of one size share pages. At most an
+  // extent.
   Result<Block> allocate(std::size_t bytes);
-  // Of what allocate(bytes) has returned, once nobody reads it any more. Pages of its own go back to the system.
+  // Returns a block of allocate(bytes) that no process reads any more. Its own pages go back to the system.
   void free(const Block& block, std::size_t bytes) noexcept;
   [[nodiscard]] int fd() const { return fd_.get(); }
 
  private:
   Arena(UniqueFd fd, std::size_t page_bytes) : fd_(std::move(fd)), page_bytes_(page_bytes) {}
-  // From a multiple of `alignment` bytes to another one.
+  // Begins and ends at a multiple of `alignment` bytes.
   Result<Block> take(std::size_t bytes, std::size_t alignment);
   void prefer_own_node(const Block& slab) const;
   UniqueFd fd_;
@@ -72,13 +72,13 @@ class Arena {
   std::uint64_t used_ = 0;
   std::uint32_t number_ = 0;
   int node_ = -1;
-  std::map<std::size_t, std::vector<Block>> free_;  // by their size
+  std::map<std::size_t, std::vector<Block>> free_;  // by size
 };
 
-// Of the process that reads.
+// For the process that reads.
 class ArenaView {
  public:
-  // kRemoteError if it could shrink.
+  // kRemoteError if the memory could shrink.
   static Result<ArenaView> open(UniqueFd fd);
   ArenaView(ArenaView&&) = default;
   ArenaView& operator=(ArenaView&&) = delete;

@@ -2,8 +2,8 @@
 
 namespace tutti::internal::transport::shm {
 
-// Fitted to what `tutti tune` measured with 2, 4 and 8 ranks on two processors and with 2 to 16 on sixteen, all
-// together but for one factor between the two machines' speeds.
+// Fitted to measurements of `tutti tune` with 2, 4 and 8 ranks on two processors and with 2 to 16 on sixteen; all
+// measurements together, with one factor for the different speeds of the two machines.
 TransportCosts costs() {
   TransportCosts costs;
   costs.messages.latency_us = 0.088;

@@ -18,7 +18,7 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-// 0 if there is nobody to ask.
+// 0 if the process cannot be determined.
 pid_t process_behind(int socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
@@ -43,7 +43,7 @@ CrossMemory::CrossMemory(PairMemory* own, int socket, int peer)
 void CrossMemory::offer(bool permits) {
   if (own_.identity.named.load(std::memory_order_relaxed) != 0) return;
   if (::getrandom(&word_, sizeof word_, GRND_NONBLOCK) != sizeof word_) return;
-  // For each pair: a child inherits no permission, and others may have taken it back.
+  // For each pair: a child does not inherit the permission, and other code may have withdrawn it.
   if (permits) permit_siblings();
   IdentityLine& own = own_.identity;
   own.address = reinterpret_cast<std::uintptr_t>(&word_);

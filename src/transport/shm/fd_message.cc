@@ -40,7 +40,7 @@ int send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
   return n == static_cast<ssize_t>(bytes) ? 0 : EMSGSIZE;
 }
 
-// ETOOMANYREFS: as many descriptors of this user are under way as it may open.
+// ETOOMANYREFS: this user has as many descriptors in flight as it may open.
 bool is_full(int error_number) {
   return error_number == EAGAIN || error_number == EWOULDBLOCK || error_number == ENOBUFS || error_number == ENOMEM ||
          error_number == ETOOMANYREFS;
@@ -48,7 +48,7 @@ bool is_full(int error_number) {
 
 Status try_passing(int fd) {
   int ends[2] = {-1, -1};
-  // Ranks that share memory need none.
+  // Ranks that share memory need no socket pair.
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return {};
   const UniqueFd from(ends[0]);
   const UniqueFd to(ends[1]);
@@ -60,7 +60,8 @@ Status try_passing(int fd) {
   const ssize_t n = receive_with_fd(to.get(), &byte, sizeof byte, &received);
   if (n < 0) return Status::system("receiving a descriptor by recvmsg(2)", errno);
   if (received.valid()) return {};
-  // The kernel does not say why it has kept the descriptor: no more may be open, or it is refused.
+  // The kernel does not say why it has not passed the descriptor: this process may not open more, or the transfer is
+  // refused.
   const UniqueFd another(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   return Status::system("receiving a descriptor by recvmsg(2)", another.valid() ? EACCES : errno);
 }
@@ -78,7 +79,7 @@ ssize_t receive_with_fd(int socket, void* message, std::size_t bytes, UniqueFd* 
     n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   } while (n < 0 && errno == EINTR);
   if (n <= 0) return n;
-  // The kernel had a descriptor for this process, and its table is full.
+  // The kernel received a descriptor for this process, but its table is full.
   if ((header.msg_flags & MSG_CTRUNC) != 0) {
     errno = EMFILE;
     return -1;

@@ -13,7 +13,7 @@ namespace tutti::internal::transport::shm {
 namespace {
 
 // How long a rank whose operation has failed waits for a process that is inside an access, that is, may touch its
-// memory. Accesses are short; only a process that has been stopped takes longer.
+// memory. Accesses are short; only a stopped process takes longer.
 constexpr std::int64_t kRevokeTimeoutMs = 1000;
 
 class ShmLink final : public PlainLink {
@@ -60,7 +60,7 @@ class ShmLink final : public PlainLink {
     state_.lose();
     state_.end_accesses();
     state_.own->end.revoked.store(1, std::memory_order_seq_cst);
-    // Before what the caller then writes to the memory: see LinkState::end_access().
+    // Orders this before the caller's later writes to the memory: see LinkState::end_access().
     std::atomic_thread_fence(std::memory_order_seq_cst);
     EventFd::ring(state_.lines.peer_wakeup_fd);
     revoke_deadline_ = Deadline::after_ms(kRevokeTimeoutMs);

@@ -1,5 +1,5 @@
-// The regions of a pair, as one of its links uses them: remembers the last answers, so that threads which use other
-// links of the pair are not in each other's way.
+// The regions of a pair, for one of its links: remembers the last answers, so that threads that use other links of the
+// pair do not contend.
 //
 // Threads: as the link (transport.h).
 #pragma once
@@ -18,7 +18,7 @@ class LinkRegions {
   LinkRegions() = default;
   explicit LinkRegions(Pair* pair) : pair_(pair) {}
 
-  // As Pair::announce().
+  // Like Pair::announce().
   [[nodiscard]] bool announce(std::uint64_t region) {
     const std::uint64_t generation = memory::RegionRegistry::instance().generation();
     if (region == announced_ && generation == generation_) return true;
@@ -27,7 +27,7 @@ class LinkRegions {
     generation_ = generation;
     return true;
   }
-  // Where the memory of the peer lies in this process.
+  // The address of the peer's memory in this process.
   [[nodiscard]] Result<std::byte*> resolve(const ZcopyDescriptor& descriptor) {
     const std::uint32_t forgotten = pair_->forgotten();
     if (descriptor.region != mapped_number_ || forgotten != forgotten_ || mapped_ == nullptr) {
@@ -39,14 +39,14 @@ class LinkRegions {
     }
     return mapped_->at(descriptor);
   }
-  // Before an operation, after Pair::tidy(): keeps no mapping of what the peer has freed.
+  // Before an operation, after Pair::tidy(): releases mappings of memory that the peer has freed.
   void tidy() {
     if (mapped_ != nullptr && pair_->forgotten() != forgotten_) mapped_.reset();
   }
 
  private:
   Pair* pair_ = nullptr;
-  std::uint64_t announced_ = 0;  // 0 is no region's number
+  std::uint64_t announced_ = 0;  // a region's number is never 0
   std::uint64_t generation_ = 0;
   std::uint64_t mapped_number_ = 0;
   std::uint32_t forgotten_ = 0;

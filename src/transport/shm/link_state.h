@@ -1,6 +1,6 @@
-// What the two lanes of a shm link share.
+// The state that the two lanes of a shm link share.
 //
-// Threads: as the link (transport.h). What the peer uses at the same time lies in SideMemory.
+// Threads: as the link (transport.h). Words that the peer uses at the same time are in SideMemory.
 #pragma once
 
 #include <fmt/core.h>
@@ -34,7 +34,7 @@ inline LaneTraits shm_traits() {
 // What a side may be doing with its peer's memory: bits.
 enum class Access : std::uint32_t { kReading = 1, kWriting = 2 };
 
-// Of both lanes, which begin in the eager slots with message `first`, counted from 0.
+// For both lanes, which begin in the eager slots with message `first`, counted from 0.
 inline Lines eager_lines(const LinkMemory& memory, int peer_wakeup_fd, std::uint32_t first = 0) {
   SideMemory& own = memory.own();
   const SideMemory& theirs = memory.theirs();
@@ -56,32 +56,32 @@ struct LinkState {
   LinkMemory* memory = nullptr;
   SideMemory* own = nullptr;           // of the memory
   const SideMemory* theirs = nullptr;  // the same
-  Lines lines;                         // the state of both lanes, as messages in lines need it: eager_lines()
+  Lines lines;                         // the state of both lanes that messages in lines need: eager_lines()
   Extension extension;                 // this side's, once it is needed
   int peer = -1;
   bool same_process = false;
   bool far = false;                    // see LinkOptions
   std::uint32_t slots_ahead = kSlots;  // see LinkOptions
   Pair* pair = nullptr;                // null between threads
-  LinkRegions regions;                 // of the pair: what this side reads of the peer's
-  LinkRegions put_regions;             // the same: where it writes, which may be at the same time
-  std::uint32_t consumed_seen = 0;     // messages that the peer has consumed, as last read from its counter
-  std::uint32_t accesses = 0;          // of Access, those that are open
-  bool lost = false;                   // the peer has revoked its memory, or this side its own: no more is read
-  std::int64_t lost_ns = 0;            // when that was first seen; 0: not yet
+  LinkRegions regions;                 // of the pair: for reading the peer's memory
+  LinkRegions put_regions;             // of the pair: for writing it, which may happen at the same time
+  std::uint32_t consumed_seen = 0;     // consumed messages of the peer, as last read from its counter
+  std::uint32_t accesses = 0;          // the open ones, as bits of Access
+  bool lost = false;                   // the peer has revoked its memory, or this side its own: no more reads
+  std::int64_t lost_ns = 0;            // when `lost` was set; 0: not yet
   std::int64_t closed_ns = 0;          // when the peer was first seen to have ended the link; 0: not yet
   EndWatch peer_end{-1};               // of the peer's process
   Status status;
   CrossMemory* cross_memory = nullptr;  // null: neither side reads the other's memory
   bool always_reads = false;            // see LinkOptions
 
-  // The access protocol. Memory of the peer is touched only while an access is open, and the peer, which revokes
-  // it by setting `revoked`, has it back when it sees that none is. Sequentially consistent: either this side
-  // sees that it must not, or the peer sees that it does. An access lasts from peek() or reserve_remote() to
-  // consume() or commit(), also while its lane waits for a slot in between, and to arm() at the most. What ends
-  // an access leaves the other lane's open: its view or reservation may be in use, of the same step even.
+  // The access protocol. Memory of the peer is touched only while an access is open. The peer revokes it by setting
+  // `revoked`, and has it back when it sees that no access is open. Sequentially consistent: either this side sees the
+  // revocation, or the peer sees the access. An access lasts from peek() or reserve_remote() to consume() or commit(),
+  // also while its lane waits for a slot in between, and at most until arm(). The end of an access leaves the other
+  // lane's open: its view or reservation may be in use, even in the same step.
   //
-  // False if the peer has revoked its memory. Asked again of an access that is open: whether it may go on.
+  // False if the peer has revoked its memory. Called again for an open access: whether it may continue.
   [[nodiscard]] bool begin_access(Access kind) {
     if (!lost) [[likely]] {
       if (accesses == 0) own->in_access.value.store(1, std::memory_order_seq_cst);
@@ -93,10 +93,10 @@ struct LinkState {
     close_access(kind);
     return false;
   }
-  // False if the peer revoked its memory before all of it was done: what was read may be anything.
+  // False if the peer revoked its memory before the access was complete: the bytes read are undefined.
   [[nodiscard]] bool end_access(Access kind) {
     debug_check(is_open(kind), "memory of the peer was touched outside an access");
-    // What was read was read before this is looked at.
+    // All reads of the access come before this check.
     std::atomic_thread_fence(std::memory_order_acquire);
     const bool kept = theirs->end.revoked.load(std::memory_order_relaxed) == 0;
     if (!kept) [[unlikely]]
@@ -104,7 +104,7 @@ struct LinkState {
     close_access(kind);
     return kept;
   }
-  // Views and reservations end unused.
+  // Open views and reservations end unused.
   void end_accesses() {
     close_access(Access::kReading);
     close_access(Access::kWriting);
@@ -115,12 +115,12 @@ struct LinkState {
     if (accesses == 0) own->in_access.value.store(0, std::memory_order_release);
   }
   [[nodiscard]] bool is_open(Access kind) const { return (accesses & static_cast<std::uint32_t>(kind)) != 0; }
-  // For good: no access begins any more.
+  // Permanent: no access begins any more.
   void lose() {
     lost = true;
     if (lost_ns == 0) lost_ns = now_ns();
   }
-  // Of a rank that waits for the peer.
+  // For a rank that waits for the peer.
   [[nodiscard]] Status current_status() {
     if (!status.is_ok()) return status;
     const std::int64_t now = now_ns();
@@ -133,13 +133,13 @@ struct LinkState {
     return status;
   }
 
-  // As EndWatch: that was so the grace ago.
+  // Like EndWatch: the peer closed its side at least the grace period ago.
   [[nodiscard]] bool has_closed(std::int64_t now) {
     if (closed_ns == 0 && theirs->end.closed.load(std::memory_order_relaxed) != 0) closed_ns = now;
     return closed_ns != 0 && now - closed_ns > kEndedGraceNs;
   }
 
-  // This side has its extension. False, and the link fails, for want of memory.
+  // Makes this side's extension. False, and the link fails, if memory is missing.
   [[nodiscard]] bool extend() {
     if (extension) return true;
     auto made = memory->extend();
@@ -151,7 +151,7 @@ struct LinkState {
     return made.is_ok();
   }
 
-  // The first error stays.
+  // The first error is kept.
   void fail(const Status& cause) {
     if (status.is_ok()) status = cause.with_context(fmt::format("shared memory of rank {}", peer));
   }

@@ -48,7 +48,7 @@ bool Pair::is_usable() {
   return channel_.is_usable();
 }
 
-// A message that fails is over: what it told of is lost, and what follows is received all the same.
+// If a message fails, its content is lost, but later messages are still received.
 void Pair::receive_all() {
   channel_.send_rest();
   for (;;) {
@@ -56,7 +56,7 @@ void Pair::receive_all() {
     if (heard.arrived) received_.fetch_add(1, std::memory_order_release);
     bool of_region = heard.message.kind == PairMessageKind::kAnnounce || heard.message.kind == PairMessageKind::kForget;
     if (!heard.status.is_ok()) {
-      // Of descriptors only those of regions come after the first two.
+      // After the first two descriptors, only regions carry one.
       of_region = links_.has_their_arena() && channel_.peer_wakeup_fd().valid();
     } else if (heard.arrived) {
       heard.status = apply(heard.message, std::move(heard.fd));
@@ -93,7 +93,8 @@ Status Pair::apply(const PairMessage& message, UniqueFd fd) {
   return Status::remote("protocol error: an unexpected message about shared memory");
 }
 
-// Thousands may wait for links, and look in turn: there is mostly nothing to hear. But the peer may have ended.
+// Thousands of threads may wait for links, and look in turn: mostly no message has arrived. But the peer may have
+// ended.
 void Pair::look() {
   constexpr std::int64_t kLookNs = 1'000'000;
   const std::int64_t now = now_ns();
@@ -110,7 +111,7 @@ bool Pair::has_told() const {
 }
 
 Result<std::unique_ptr<PairLinkMemory>> Pair::open(std::uint64_t id, Turns turns) {
-  // Whatever fails behind open(), its destructor closes this side, without the lock.
+  // If a step after open() fails, its destructor closes this side, without the lock.
   auto memory = std::make_unique<PairLinkMemory>(shared_from_this(), id, turns);
   const MutexLock lock(mutex_);
   receive_all();
@@ -158,7 +159,7 @@ void Pair::close(std::uint64_t id) noexcept {
     links_.release_if_closed(id);
     return Status();
   });
-  (void)status;  // for want of memory: the arena keeps what it has
+  (void)status;  // if memory is missing, the arena keeps the block
 }
 
 bool Pair::announce(std::uint64_t region) {
@@ -194,7 +195,7 @@ void Pair::tidy() {
     return;
   const MutexLock lock(mutex_);
   forget_freed();
-  // A failure shows itself when something is asked for that could not be received.
+  // A failure is reported when an object is requested that could not be received.
   receive_all();
 }
 

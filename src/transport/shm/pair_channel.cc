@@ -14,8 +14,7 @@ namespace tutti::internal::transport::shm {
 
 bool PairChannel::try_send(const PairMessage& message, int fd) {
   if (const int error = send_with_fd(socket_, &message, sizeof message, fd); error != 0) {
-    // An end that has closed shows itself to receive(), after what the peer has said last. A region that cannot be
-    // announced is copied.
+    // receive() detects a closed end, after the peer's last message. A region that cannot be announced is copied.
     const bool closed = error == EPIPE || error == ECONNRESET;
     if (!is_full(error) && !closed && message.kind != PairMessageKind::kAnnounce) {
       const char* const what = fd >= 0 ? "passing a descriptor to the peer by sendmsg(2)" : "writing to the peer";
@@ -24,7 +23,7 @@ bool PairChannel::try_send(const PairMessage& message, int fd) {
     return false;
   }
   sent_.value.fetch_add(1, std::memory_order_release);
-  // A rank that waits for the link may sleep.
+  // A rank that waits for the link may be sleeping.
   if (message.kind == PairMessageKind::kOpen) {
     rings_later_ = !peer_wakeup_fd_.valid();
     if (!rings_later_) EventFd::ring(peer_wakeup_fd_.get());
@@ -55,7 +54,7 @@ PairChannel::Heard PairChannel::receive() {
   const int error = n < 0 ? errno : 0;
   if (error == EAGAIN || error == EWOULDBLOCK) return heard;
   if (error != 0 && error != ECONNRESET) {
-    heard.arrived = error == EMFILE;  // the message came, its descriptor did not
+    heard.arrived = error == EMFILE;  // the message arrived, its descriptor did not
     heard.status = Status::system("receiving the peer's memory", error);
   } else if (n == static_cast<ssize_t>(sizeof heard.message)) {
     heard.arrived = true;

@@ -1,4 +1,4 @@
-// The memory of one link between two processes: a side of it in the arena of each (pair.h).
+// The memory of one link between two processes: one side of it in each process's arena (pair.h).
 //
 // Threads: as the link.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace tutti::internal::transport::shm {
 
-// It may be used once connect() has said that it can.
+// Usable once connect() has returned true.
 class PairLinkMemory final : public LinkMemory {
  public:
   PairLinkMemory(std::shared_ptr<Pair> pair, std::uint64_t id, Turns turns)
@@ -24,8 +24,8 @@ class PairLinkMemory final : public LinkMemory {
   // This side, which the pair has opened.
   void set_own(SideMemory* own) { own_ = own; }
 
-  // False: the peer has not opened its side yet. kRemoteError if the two differ in their turns, or the peer has sent
-  // something impossible, or ended.
+  // False: the peer has not opened its side yet. kRemoteError if the two have different Turns, or the peer has sent an
+  // impossible value, or has ended.
   Result<bool> connect();
   [[nodiscard]] const std::shared_ptr<Pair>& pair() const { return pair_; }
 

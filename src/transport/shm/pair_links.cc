@@ -91,7 +91,7 @@ Status PairLinks::apply_open(const PairMessage& message) {
   return {};
 }
 
-// The peer reads nothing of this side's any more, and waits for the same answer.
+// The peer no longer reads this side's memory, and waits for the same answer.
 void PairLinks::apply_close(std::uint64_t id) {
   if (const auto own = own_.find(id); own != own_.end()) {
     own->second.peer_closed = true;

@@ -1,5 +1,5 @@
-// The two sides of all links of a pair (pair.h): what of this process's arena they have, and where the peer's lie in
-// its arena. A side is given back when both have closed the link: until then the peer may read it.
+// The two sides of all links of a pair (pair.h): their blocks in this process's arena, and the positions of the peer's
+// in its arena. A side is freed when both have closed the link: until then the peer may read it.
 //
 // Threads: one at a time, under the pair's lock.
 #pragma once
@@ -19,27 +19,27 @@ namespace tutti::internal::transport::shm {
 
 class PairLinks {
  public:
-  // This side's arena; what it tells the peer goes through the channel.
+  // This side's arena; messages to the peer go through the channel.
   PairLinks(Arena arena, PairChannel& channel) : channel_(channel), arena_(std::move(arena)) {}
   [[nodiscard]] int arena_fd() const { return arena_.fd(); }
 
-  // Memory for this side of the link `id`. The caller then sends the peer PairMessageKind::kOpen.
+  // Memory for this side of the link `id`. The caller then sends PairMessageKind::kOpen to the peer.
   Result<Arena::Block> open(std::uint64_t id, Turns turns);
-  // Where its extension is; made with the first call. REQUIRES: it is open.
+  // The position of its extension, which the first call makes. REQUIRES: it is open.
   Result<Arena::Block> extend(std::uint64_t id);
   // Ends this side. False if there is none.
   bool close(std::uint64_t id);
-  // Gives this side back if both are closed.
+  // Frees this side if both are closed.
   void release_if_closed(std::uint64_t id);
-  // This side opens no link of that number any more: answers a peer that has.
+  // This side opens no link with that number any more: answers a peer that has.
   void forget(std::uint64_t id);
 
-  // The peer's side. Null: it has none yet. kRemoteError if it differs in its turns.
+  // The peer's side. Null: it has none yet. kRemoteError if it has different Turns.
   [[nodiscard]] Result<const SideMemory*> theirs(std::uint64_t id, Turns turns) const;
   // Memory of the peer's arena. REQUIRES: the arena has arrived.
   Result<const std::byte*> view(std::uint64_t offset, std::size_t bytes) { return view_->at(offset, bytes); }
 
-  // What the peer has told: its arena, whose first block is returned; its side of a link; the end of one.
+  // Handle the peer's messages: its arena, whose first block is returned; its side of a link; the end of one.
   Result<const PairMemory*> apply_arena(const PairMessage& message, UniqueFd fd);
   Status apply_open(const PairMessage& message);
   void apply_close(std::uint64_t id);
@@ -49,11 +49,11 @@ class PairLinks {
   struct Theirs {
     const SideMemory* memory = nullptr;
     Turns turns = Turns::kNone;
-    bool answered = false;  // by kClose, though this side has had none
+    bool answered = false;  // by kClose, although this side never opened it
   };
   struct Own {
     Arena::Block side;
-    Arena::Block extension;  // none: no memory
+    Arena::Block extension;  // no memory: it has none
     Turns turns = Turns::kNone;
     bool closed = false;
     bool peer_closed = false;
@@ -61,7 +61,7 @@ class PairLinks {
   PairChannel& channel_;
   Arena arena_;
   std::optional<ArenaView> view_;
-  int peer_node_ = -1;  // the NUMA node that reads what this side writes; -1: any
+  int peer_node_ = -1;  // the NUMA node that reads this side's data; -1: any
   std::map<std::uint64_t, Own> own_;
   std::map<std::uint64_t, Theirs> theirs_;
 };

@@ -1,5 +1,5 @@
 // The regions (tuttiMemAlloc) of a pair (pair.h): the peer's, as mapped here, and this process's, as announced to the
-// peer. What turns a ZcopyDescriptor into an address.
+// peer. Translates a ZcopyDescriptor to an address.
 //
 // Threads: one at a time, under the pair's lock; a MappedRegion any.
 #pragma once
@@ -18,14 +18,14 @@
 
 namespace tutti::internal::transport::shm {
 
-// A region of the peer's, mapped as long as somebody uses it.
+// A region of the peer, mapped as long as it has an owner.
 class MappedRegion {
  public:
   MappedRegion(std::byte* base, std::size_t bytes) : base_(base), bytes_(bytes) {}
   MappedRegion(const MappedRegion&) = delete;
   MappedRegion& operator=(const MappedRegion&) = delete;
   ~MappedRegion();
-  // kRemoteError if that is not inside it.
+  // kRemoteError if the described memory is not inside it.
   [[nodiscard]] Result<std::byte*> at(const ZcopyDescriptor& descriptor) const;
 
  private:
@@ -35,19 +35,19 @@ class MappedRegion {
 
 class PairRegions {
  public:
-  // What it tells the peer goes through the channel.
+  // Messages to the peer go through the channel.
   explicit PairRegions(PairChannel& channel) : channel_(channel) {}
 
-  // Tells the peer of a region of this process. False if it cannot map it: see Pair::announce().
+  // Tells the peer about a region of this process. False if the peer cannot map it: see Pair::announce().
   bool announce(std::uint64_t region);
-  // Tells the peer of those that are gone.
+  // Tells the peer which regions are gone.
   void forget_freed();
 
-  // What the peer has told of one of its own.
+  // Handles a message of the peer about one of its regions.
   Status apply(const PairMessage& message, UniqueFd fd);
-  // The peer's, as mapped here. Null: not announced, or gone.
+  // A region of the peer, as mapped here. Null: not announced, or gone.
   [[nodiscard]] std::shared_ptr<const MappedRegion> find(std::uint64_t number) const;
-  // A region of the peer's could not be received: which one is not known. The first failure stays.
+  // A region of the peer could not be received; which one is not known. The first failure is kept.
   void fail(Status status) {
     if (failure_.is_ok()) failure_ = std::move(status);
   }

@@ -51,7 +51,7 @@ SharedConnections::State ShmPairs::state(int job_rank) {
   return at == pairs_.end() || is_lost(at->second) ? State::kNone : at->second.state;
 }
 
-// The peer may have had no descriptor for its end. What links there are keep the pair that they have.
+// The peer may have had no descriptor for its end. Existing links keep their pair.
 bool ShmPairs::is_lost(const KnownPair& entry) {
   return entry.state == State::kMade && !entry.pair->is_usable();
 }
@@ -71,7 +71,7 @@ void ShmPairs::set(int job_rank, KnownPair entry) {
 }
 
 Status ShmPairs::add(int job_rank, PeerConnection channel, const LinkOwner& owner) {
-  // A Unix socket that cannot be reached is replaced by TCP.
+  // If the Unix socket cannot be reached, TCP replaces it.
   if (channel.kind != ConnectionKind::kUnix) {
     set(job_rank, {State::kOutOfReach, nullptr});
     return {};
@@ -102,7 +102,7 @@ Result<std::unique_ptr<BegunLink>> ShmPairs::begin_link(int job_rank, std::uint6
   }
   if (pair == nullptr) return std::unique_ptr<BegunLink>();
   const Ranks& m = owner.ranks;
-  // The kernel says who is at the other end: what addresses a process tells of are used in that process alone.
+  // The kernel identifies the process at the other end: only that process may use the addresses that it sends.
   const bool same_process =
       m.peers[static_cast<std::size_t>(peer)].process == m.peers[static_cast<std::size_t>(m.rank)].process &&
       is_own(pair->socket());

@@ -1,4 +1,4 @@
-// The pairs (transport/shm/pair.h) of one rank: with each rank of its machine that it has had to do with.
+// The pairs (transport/shm/pair.h) of one rank: one for each rank of its machine with which it has connected.
 #pragma once
 
 #include <map>

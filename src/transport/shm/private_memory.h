@@ -1,6 +1,6 @@
 // The memory of a link between two threads of one process.
 //
-// Threads: a segment any; what link_memory() returns, as the link.
+// Threads: a segment any; the result of link_memory(), as the link.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace tutti::internal::transport::shm {
 
-// Unmapped with its last owner. Of what is never touched the system makes no memory.
+// Unmapped with its last owner. The system allocates no memory for untouched pages.
 class PrivateSegment : public std::enable_shared_from_this<PrivateSegment> {
  public:
   static Result<std::shared_ptr<PrivateSegment>> create(Turns turns);
@@ -25,7 +25,7 @@ class PrivateSegment : public std::enable_shared_from_this<PrivateSegment> {
     return {base_ + 2 * kSideBytes + side * Extension::placed_bytes(turns_) + shift_of(placing_of(side)), turns_};
   }
   [[nodiscard]] Turns turns() const { return turns_; }
-  // Of side 0 or 1.
+  // `side`: 0 or 1.
   std::unique_ptr<LinkMemory> link_memory(int side);
 
  private:

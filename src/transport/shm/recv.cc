@@ -13,7 +13,7 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-// What peek() reads of another process's memory at once.
+// How much of another process's memory peek() reads at once.
 constexpr std::size_t kBounceBytes = 32 * 1024;
 
 }  // namespace
@@ -79,7 +79,7 @@ RecvLane::View ShmRecvLane::peek_in_peer(const HeaderLine& h) {
     return {data_ + offset_, lines_->open_bytes - offset_, h.fingerprint};
   }
   const std::size_t left = lines_->open_bytes - offset_;
-  // An element that the end of what has been read would cut in two becomes whole.
+  // If the end of the bytes read would cut an element, reads on so that it is complete.
   if (bounce_end_ < offset_ + std::min(left, kLeastViewBytes)) {
     if (bounce_ == nullptr) bounce_ = std::make_unique_for_overwrite<std::byte[]>(kBounceBytes);
     bounce_begin_ = bounce_end_ = offset_;
@@ -99,7 +99,7 @@ std::size_t ShmRecvLane::pull(std::byte* destination, std::size_t n, Fingerprint
       return std::exchange(moved_, false) ? pull(destination, n, fingerprint) : 0;
   }
   n = std::min(n, lines_->open_bytes - offset_);
-  // What cannot be written there by the kernel is the caller's to write: peek() reads it elsewhere.
+  // If the kernel cannot write to `destination`, the caller writes it: peek() reads to another buffer.
   if (!in_peer_memory_ || mapped_ || !read_peer(destination, n, Failing::kFirst)) return 0;
   *fingerprint = h.fingerprint;
   pass(n);
@@ -111,9 +111,9 @@ bool ShmRecvLane::read_peer(std::byte* target, std::size_t n, Failing failing) {
   const int error = link_->cross_memory->read(target, peer_address_ + offset_, n);
   if (!link_->end_access(Access::kReading)) return false;
   if (error == 0) return true;
-  // Another process may have the peer's pid by now, and nothing at that address.
+  // Another process may have the peer's pid by now, and no memory at that address.
   if (error == ESRCH || link_->peer_end.hung_up_now()) {
-    link_->lose();  // the communicator hears why
+    link_->lose();  // the communicator reports the reason
   } else if (failing == Failing::kLast) {
     fail(Status::remote(
         fmt::format("its memory can no longer be read ({}): a process keeps the buffers of a call until the call "
@@ -136,7 +136,7 @@ bool ShmRecvLane::activity() {
   return std::exchange(activity_message_, next) != next;
 }
 
-// Inline: part of every message. The length is read once: the peer may write it again.
+// Inline: part of every message. The length is read only once, because the peer may change it.
 inline void ShmRecvLane::open(const HeaderLine& h) {
   link_->see_acknowledged(h.acknowledged);
   const std::uint32_t word = *const_cast<const volatile std::uint32_t*>(&h.length_and_payload);
@@ -205,7 +205,7 @@ const std::byte* ShmRecvLane::open_lent(const HeaderLine& h) {
 }
 
 const std::byte* ShmRecvLane::open_cross_memory(const HeaderLine& h, const ZcopyDescriptor& descriptor) {
-  if (!link_->status.is_ok()) {  // which may be that this very message could not be read
+  if (!link_->status.is_ok()) {  // the reason may be that this very message could not be read
     lines_->open_bytes = 0;
     return nullptr;
   }
@@ -217,7 +217,7 @@ const std::byte* ShmRecvLane::open_cross_memory(const HeaderLine& h, const Zcopy
   mapped_ = false;
   bounce_begin_ = bounce_end_ = 0;
   peer_address_ = descriptor.offset;
-  return check(h.inline_bytes, descriptor.bytes);  // not what is looked at: that is what read_peer() reads
+  return check(h.inline_bytes, descriptor.bytes);  // any non-null pointer: read_peer() reads the data
 }
 
 void ShmRecvLane::drop_used_advertisements() {

@@ -24,17 +24,17 @@ class ShmRecvLane final : public RecvLane {
   std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) override;
   Status status() override { return link_->current_status(); }
 
-  // Whether this side reads the memory of a peer that leaves it to it, in the operation that begins.
+  // Decides whether, in the next operation, this side reads the memory of a peer that lets it.
   void begin_operation(MemoryUse use);
-  // Whether a message lies here that this has not reported yet, opened or not: whoever is about to sleep
-  // looks at each once more, and a lane that waits for others does not keep the rank awake.
+  // Whether there is a message here that this has not reported yet, opened or not: a thread that is about to sleep
+  // looks at each message once more, and a lane that waits for others does not keep the rank awake.
   [[nodiscard]] bool activity();
 
  private:
-  // A new message: where its bytes are.
+  // Finds the bytes of a new message.
   void open(const HeaderLine& h);
   [[gnu::noinline]] const std::byte* open_elsewhere(const HeaderLine& h, Payload payload);
-  // What follows is in the peer's extension.
+  // The following messages are in the peer's extension.
   const std::byte* follow_extension();
   // `data` if the message is at most `most` bytes long, else the link fails.
   const std::byte* check(const std::byte* data, std::uint64_t most);
@@ -43,11 +43,11 @@ class ShmRecvLane final : public RecvLane {
   const std::byte* open_lent(const HeaderLine& h);
   const std::byte* open_cross_memory(const HeaderLine& h, const ZcopyDescriptor& descriptor);
   [[gnu::noinline]] View peek_in_peer(const HeaderLine& h);
-  // Whether there is another way if this one fails.
+  // kFirst: there is another way if this one fails; kLast: there is none.
   enum class Failing : std::uint8_t { kFirst, kLast };
-  // Within an access. False if that is void, or could not be done.
+  // Within an access. False if the access is revoked, or the read failed.
   bool read_peer(std::byte* target, std::size_t n, Failing failing);
-  // Has consumed n bytes.
+  // Marks n bytes as consumed.
   void pass(std::size_t n);
   void drop_used_advertisements();
   const std::byte* open_put();
@@ -55,13 +55,13 @@ class ShmRecvLane final : public RecvLane {
 
   LinkState* link_;
   LongBuffers long_buffers_;
-  bool extended_ = false;                          // these and lines_->in are of the peer's extension
-  bool moved_ = false;                             // by the message that was opened last
-  const std::byte* data_ = nullptr;                // of the message that is open
-  std::size_t offset_ = 0;                         // consumed of it
-  bool in_peer_memory_ = false;                    // it lies in the peer's memory
-  bool mapped_ = false;                            // and that is mapped here
-  std::optional<std::uint32_t> activity_message_;  // what activity() has reported last
+  bool extended_ = false;                          // this state and lines_->in refer to the peer's extension
+  bool moved_ = false;                             // set by the message that was opened last
+  const std::byte* data_ = nullptr;                // of the open message
+  std::size_t offset_ = 0;                         // consumed bytes of it
+  bool in_peer_memory_ = false;                    // it is in the peer's memory
+  bool mapped_ = false;                            // and that memory is mapped here
+  std::optional<std::uint32_t> activity_message_;  // the last message that activity() has reported
   struct OwnAdvertisement {
     std::uint64_t position;
     std::uint64_t bytes;
@@ -69,10 +69,10 @@ class ShmRecvLane final : public RecvLane {
   };
   std::array<OwnAdvertisement, kAdvertisements> own_advertisements_{};
   std::uint32_t advertisements_made_ = 0;
-  std::uint32_t advertisements_used_ = 0;  // by the stream having passed them
-  bool was_left_ = false;                  // the peer has left something to be read, and may do so again
-  std::uint64_t peer_address_ = 0;         // of a message in memory of the peer that is not mapped
-  std::unique_ptr<std::byte[]> bounce_;    // what of it peek() has read, [bounce_begin_, bounce_end_)
+  std::uint32_t advertisements_used_ = 0;  // those that the stream has passed
+  bool was_left_ = false;                  // the peer has let this side read a message, and may do so again
+  std::uint64_t peer_address_ = 0;         // of a message in unmapped memory of the peer
+  std::unique_ptr<std::byte[]> bounce_;    // the part that peek() has read: [bounce_begin_, bounce_end_)
   std::size_t bounce_begin_ = 0;
   std::size_t bounce_end_ = 0;
 };

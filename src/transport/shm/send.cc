@@ -13,9 +13,9 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-// Before messages go through new slots, from number `first` on, counted from 0. Fresh memory says sequence 0, which is
-// also that of the last message before numbers begin again: in the first round its receiver would find it before it is
-// sent. Its slot is the last one, where sequence 1 never comes.
+// Called before messages use new slots, from number `first` on, counted from 0. Fresh memory has sequence 0, which is
+// also the sequence of the last message before numbers wrap around: in the first round its receiver would find it
+// before it is sent. Its slot is the last one, which never gets sequence 1.
 void mark_last_slot(const SlotRing& ring, std::uint32_t first) {
   if (UINT32_MAX - first < ring.slots()) ring[UINT32_MAX].sequence.store(1, std::memory_order_relaxed);
 }
@@ -40,7 +40,7 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   return n;
 }
 
-// Apart from push(), which so needs no registers of its caller's for the shortest messages.
+// Separate from push(), so that the shortest messages save none of the caller's registers.
 [[gnu::noinline]] std::size_t ShmSendLane::push_long(const Fingerprint& fingerprint, const Source& source,
                                                      std::size_t offset, std::size_t n) {
   if (n <= kShortMessageBytes) {
@@ -63,7 +63,7 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   return size;
 }
 
-// Cold: once in the life of a lane. After that this side's eager slots are as they are, until the link ends.
+// Cold: runs once in the life of a lane. After that this side's eager slots stay unchanged until the link ends.
 [[gnu::noinline]] bool ShmSendLane::extend() {
   if (extended_ || !has_credit(kEagerSlots) || !link_->extend()) return false;
   const Extension& extension = link_->extension;
@@ -79,7 +79,7 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   return true;
 }
 
-// Also where ranks take turns on processors: those of another processor are as far as it is.
+// Also for oversubscribed ranks: the ranks of another processor are as far as the processor.
 void ShmSendLane::measure_distance() {
   const bool was_far = distance_.far();
   link_->see_consumed(distance_.load(link_->theirs->consumed.value, link_->consumed_seen));
@@ -113,7 +113,7 @@ void ShmSendLane::commit(const Fingerprint& fingerprint, std::size_t n) {
 bool ShmSendLane::prepare_commit(std::size_t n) {
   // A peer that has revoked its memory reads no message either.
   if (before_commit_ == BeforeCommit::kEndAccess) return link_->end_access(Access::kWriting);
-  // The receiver looks where the length says.
+  // The receiver derives the position from the length.
   if (n <= lines_->out.payload_bytes()) {
     std::memcpy(payload_behind(lines_->next_out), long_buffers_[lines_->published], n);
   }
@@ -145,7 +145,7 @@ bool ShmSendLane::activity() {
   return std::exchange(activity_consumed_, consumed) != consumed;
 }
 
-// Inline: part of every message, as publish() is.
+// Inline: part of every message, like publish().
 inline bool ShmSendLane::has_credit(std::uint32_t messages) {
   if (lines_->published - lines_->acknowledged < messages) [[likely]]
     return true;
@@ -176,7 +176,8 @@ std::size_t ShmSendLane::read_bytes(MemoryUse use) const {
   return use.reading == Reading::kAlways ? kCrossMemoryBytes : SIZE_MAX;
 }
 
-// The peer learns too late that it cannot read what a device has mapped: that is looked at here, once per operation.
+// The peer would learn too late that it cannot read memory that a device has mapped: so this side checks that, once per
+// operation.
 bool ShmSendLane::can_be_read(const Source& source) {
   const std::byte* const begin = source.base + source.begin;
   const std::size_t bytes = source.size - source.begin;
@@ -197,7 +198,7 @@ std::size_t ShmSendLane::lend(const Fingerprint& fingerprint, const Source& sour
   if (reader == Reader::kKernel || link_->same_process)
     descriptor = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};
   std::memcpy(lines_->next_out->inline_bytes, &descriptor, sizeof descriptor);
-  // Before an entry is used again, so that what was lent by the message that had it is not counted twice.
+  // Before the entry is reused, so that its earlier message is not counted twice.
   retire();
   ++lent_;
   is_lent_[lines_->published % kSlots] = true;
@@ -207,7 +208,7 @@ std::size_t ShmSendLane::lend(const Fingerprint& fingerprint, const Source& sour
 }
 
 bool ShmSendLane::find_advertisement() {
-  // At most one round of all lines to find the oldest, and one to pass those that are over.
+  // At most one round of all lines to find the oldest, and one to skip those that the stream has passed.
   for (std::uint32_t looks = 0; advertised_ == nullptr || taken_ >= advertisement_.position + advertisement_.bytes;
        ++looks) {
     if (looks == 2 * kAdvertisements || !next_advertisement()) return false;
@@ -234,7 +235,7 @@ bool ShmSendLane::next_advertisement() {
     return false;
   }
   if (ahead > 0) {
-    // This lane made no use of older advertisements, and their lines have been used again.
+    // This lane did not use older advertisements, and their lines have been reused.
     advertisements_seen_ = sequence - kAdvertisements;
     return true;
   }

@@ -40,7 +40,7 @@ inline FrameHeader encode(std::size_t length, const Fingerprint& fingerprint) {
           htole32(fingerprint.count_high)};
 }
 
-// The payload length, or 0 if this is no header.
+// The payload length, or 0 if this is not a header.
 inline std::size_t decoded_length(const FrameHeader& header) {
   const std::uint32_t word = le32toh(header.mark_and_length);
   const std::size_t length = word & 0xffffff;

@@ -74,7 +74,7 @@ class Connection final : public CompletionTaker {
 
   // -- setting up, in this order: rails, queue pairs (to be connected by the caller), keep().
   Status add_rail(Device& device, std::size_t device_index, int queue_pairs);
-  // So many per rail. `options` live as long as the connection.
+  // `queue_pairs`: per rail. `options` live as long as the connection.
   void create_pairs(int queue_pairs, const Options& options);
   [[nodiscard]] std::vector<RailState>& rails() { return rails_; }
   [[nodiscard]] std::vector<QueuePair>& pairs() { return pairs_; }

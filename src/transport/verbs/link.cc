@@ -34,7 +34,7 @@ VerbsLink::VerbsLink(std::unique_ptr<Connection> connection, memory::Registratio
       recv_(*connection_, registrations, make_traits(any_memory)) {}
 
 VerbsLink::~VerbsLink() {
-  // If there is no memory for the error text, there is no one to report to.
+  // An error is ignored: if memory for its text is missing, it cannot be reported either.
   (void)guarded([&] {
     const Deadline deadline = Deadline::after_ms(kLingerMs);
     while (!connection_->flushed() && !deadline.passed()) ::sched_yield();

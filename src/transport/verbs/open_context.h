@@ -39,7 +39,7 @@ class OpenContext final : public RdmaContext,
   // The device of port `index`; it lives as long as this object. Registrations found from then on include it.
   Result<Device*> device(std::size_t index) TUTTI_EXCLUDES(opening_, mutex_);
   [[nodiscard]] memory::RegistrationCache& registrations() { return registrations_; }
-  // Whether user memory that is no region can be registered.
+  // Whether user memory outside regions can be registered.
   [[nodiscard]] bool registers_any_memory() const { return watch_ != nullptr; }
 
  private:

@@ -28,7 +28,7 @@ struct Port {
   int gid_index = 0;
   std::array<std::uint8_t, 16> gid{};
   std::string gid_type;  // "RoCE v2", "RoCE v1", "IB"
-  std::string netdev;    // of the GID, where there is one: "eth0"
+  std::string netdev;    // of the GID, if it has one: "eth0"
   std::string address;   // IP address of the GID, or the address by which iWARP connects; or empty
   // Ports with the same text can certainly reach each other: "10.0.0.0/24", "fd00::/64", "ib fe80000000000000".
   std::string subnet;
