@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(sys.argv[1]).resolve()
-# Who may include whom, besides the folder itself.
+# Which folders each folder may include, besides itself.
 ALLOWED = {
     "os": set(),
     "base": {"os"},
@@ -32,7 +32,7 @@ ALLOWED = {
                      "selection", "streams", "topology", "transport"},
     "api": {"base", "os", "calls", "communicator", "device", "memory", "streams"},
 }
-# Sources that are no part of a header of their name, and of which header they are.
+# Sources that are not a part of a header with their name, and the header to which they belong.
 PART_OF = {
     "api/collectives.cc": "tutti/tutti.h",
     "api/communicators.cc": "tutti/tutti.h",
@@ -50,7 +50,7 @@ PART_OF = {
     "transport/registered.cc": "transport/registry.h",
     "transport/verbs/absent.cc": "transport/verbs/rdma_context.h",
 }
-# What needs which header. A precompiled header hides it from the compiler if a source includes it nowhere.
+# The header that each use needs. A precompiled header hides it from the compiler if a source includes it nowhere.
 NEEDS = {
     "fmt/core.h": r"fmt::format\b",
     "algorithm": r"std::(?:sort|stable_sort|find|find_if|any_of|all_of|none_of|count_if|fill|fill_n|copy|copy_n|min|max|clamp"
@@ -224,14 +224,15 @@ def check_needs(files):
                 report(path, text.count("\n", 0, text.find(used[0])) + 1, f"{used[0]} needs <{header}>")
 
 
-# What one file or folder alone may use, in which folders. Clang sees through the locks of os/mutex.h alone (thread_safety.py).
+# Uses that only one file or folder may have, and in which folders. Clang understands only the locks of os/mutex.h
+# (thread_safety.py).
 BY_ONE_FILE = [
     ("src/base/config.cc", ("src", "include"), r"\b(secure_)?getenv\s*\(", "getenv outside src/base/config.cc"),
     ("src/os/mutex.h", ("src",), r"\bstd::(\w*mutex|\w+_lock|lock_guard|condition_variable\w*)\b",
      "a lock that is not one of os/mutex.h"),
     ("src/os/look_again.h", ("src",), r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(",
      "a sleep outside src/os/look_again.h"),
-    # What the simulated world must see (docs/architecture/world.md); launchers are asked before it begins.
+    # Calls that the simulated world must see (docs/architecture/world.md); launchers are queried before it begins.
     ("src/join/launch", ("src/net", "src/control", "src/join"),
      r"(?<![\w:>])::(poll|send|recv|socket|bind|listen|connect|accept4?|[gs]etsockopt|getsockname|getpeername|shutdown"
      r"|getpid|gethostname|getrandom|getifaddrs|eventfd|pthread_create|pthread_join)\s*\(",
@@ -255,7 +256,7 @@ def strip(text):
 
     def blank(match):
         found = match.group(0)
-        # Digit separators are no character literals.
+        # Digit separators are not character literals.
         if found.startswith("'") and match.start() > 0 and text[match.start() - 1].isalnum():
             return found.replace("'", " ")
         return re.sub(r"[^\n]", " ", found)
@@ -302,8 +303,8 @@ def without_template(head):
 
 
 def read_words():
-    """What words.txt says: globs of files, those of which only the literals count, and (pattern, advice)."""
-    whole, literal, refused = [], [], []
+    """The contents of words.txt: globs by the kind of text ("", "strings ", "comments "), and (pattern, advice)."""
+    globs, refused = {kind: [] for kind in TEXTS_OF_KIND}, []
     for number, line in enumerate(WORDS.read_text().splitlines(), 1):
         if not line or line.startswith("#"):
             continue
@@ -311,11 +312,11 @@ def read_words():
         pattern, arrow, advice = line.partition(" => ")
         if arrow:
             refused.append((re.compile(rf"(?<!\w)(?:{pattern})\b".replace(" ", r"[\s*/]+"), re.IGNORECASE), advice))
-        elif kind in ("", "strings "):
-            (literal if kind else whole).append(glob)
+        elif kind in globs:
+            globs[kind].append(glob)
         else:
             sys.exit(f"{WORDS}:{number}: neither \"in GLOB\" nor \"PATTERN => ADVICE\"")
-    return whole, literal, refused
+    return globs, refused
 
 
 def only_literals(text):
@@ -329,19 +330,33 @@ def only_literals(text):
     return "".join(kept)
 
 
+def only_comments(text):
+    """The comments of a text, each on its line. A phrase cannot span two comments with code between them."""
+    kept, end = [], 0
+    for match in re.finditer(r'//[^\n]*|/\*.*?\*/|R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|\'"\'', text, re.DOTALL):
+        if match.group(0).startswith("/"):
+            code = text[end:match.start()]
+            kept += ["\0" + "\n" * code.count("\n") if code.strip() else code, match.group(0)]
+            end = match.end()
+    return "".join(kept)
+
+
+TEXTS_OF_KIND = {"": lambda text: text, "strings ": only_literals, "comments ": only_comments}
+
+
 def check_words(files):
     """No text that people read has a word or phrase that words.txt refuses."""
-    whole, literal, refused = read_words()
-    in_whole = {path for glob in whole for path in ROOT.glob(glob)}
-    in_literals = {path for glob in literal for path in ROOT.glob(glob)}
-    for path in files:
-        if path not in in_whole | in_literals:
-            continue
-        text = path.read_text() if path in in_whole else only_literals(path.read_text())
-        for pattern, advice in refused:
-            for match in pattern.finditer(text):
-                found = " ".join(match.group(0).split())
-                report(path, text.count("\n", 0, match.start()) + 1, f'"{found}": write: {advice}')
+    globs, refused = read_words()
+    for kind, text_of in TEXTS_OF_KIND.items():
+        paths = {path for glob in globs[kind] for path in ROOT.glob(glob)}
+        for path in files:
+            if path not in paths:
+                continue
+            text = text_of(path.read_text())
+            for pattern, advice in refused:
+                for match in pattern.finditer(text):
+                    found = " ".join(match.group(0).split())
+                    report(path, text.count("\n", 0, match.start()) + 1, f'"{found}": write: {advice}')
 
 
 def check_built(path, build_files):
@@ -384,7 +399,7 @@ def main():
         if top == "src":
             check_includes(path, lines)
         check_use(path, lines)
-        by_torch = path.parent.match("tests/bindings/torch")  # as the bindings themselves
+        by_torch = path.parent.match("tests/bindings/torch")  # like the bindings themselves
         if path.suffix in (".cc", ".c") and top in ("src", "tests", "perf", "tools") and not by_torch:
             check_built(path, build_files)
     check_permissions()

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The checks of style and format find what they are there to find: one defect of each kind in a small tree.
+# The checks of style and format find one defect of each kind in a small tree.
 set -euo pipefail
 tidy=$1
 format=$2
@@ -27,13 +27,14 @@ for _ in $(seq 500); do echo 'int many();'; done >>"$tree/src/base/long.cc"
 mkdir -p "$tree/docs" "$tree/tools/drawing"
 printf 'Set it. The remedy is\nfor\never there. There is no other.\n' >"$tree/docs/page.md"
 printf '// whence\nauto help =\n    "What remains is "\n    "none of yours.";\n' >"$tree/tools/drawing/help.cc"
+printf '// Waits for\n// ever.\nint whence;  // No\nint two;  // one.\n' >"$tree/src/base/waits.h"
 if output=$(python3 "$tidy" "$tree"); then
   echo "defects were accepted: $output"
   exit 1
 fi
 for finding in 'may not include' 'src/executor may include src/transport, but does not' 'getenv outside' 'space at the end' 'tab' 'unfinished' 'is in no meson.build' \
   'a function of 82 lines' 'a function of 92 lines' 'a sleep outside' 'net/id.h:2: a call of the kernel' '582 lines' 'docs/page.md:1: "remedy": write: fix' 'docs/page.md:2: "for ever"' \
-  'tools/drawing/help.cc:3: "is none of"' 'schedule.h:2: a lock' 'schedule.h:2: std::mutex needs <mutex>' \
+  'tools/drawing/help.cc:3: "is none of"' 'base/waits.h:1: "for // ever"' 'schedule.h:2: a lock' 'schedule.h:2: std::mutex needs <mutex>' \
   'headers include each other: executor/first.h executor/second.h executor/third.h executor/first.h' \
   'executor/forgotten.cc:1: includes no header' 'executor/firsthand.cc:1: includes no header'; do
   if ! grep -q "$finding" <<<"$output"; then
@@ -41,7 +42,7 @@ for finding in 'may not include' 'src/executor may include src/transport, but do
     exit 1
   fi
 done
-if grep -q 'page.md:.*is no"\|whence' <<<"$output"; then
+if grep -q 'page.md:.*is no"\|whence\|waits.h:3' <<<"$output"; then
   echo "words were refused in a sentence or a place where they are right: $output"
   exit 1
 fi
@@ -54,7 +55,7 @@ if grep -q 'first\(_part\)\?.cc:1: includes no header' <<<"$output"; then
   exit 1
 fi
 
-# Where there is no clang-format, the check of the format skips by itself.
+# Without clang-format, the check of the format skips itself.
 echo 'BasedOnStyle: Google' >"$tree/.clang-format"
 status=0
 output=$(python3 "$format" "$tree") || status=$?
