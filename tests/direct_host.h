@@ -17,7 +17,7 @@
 
 namespace tutti::internal::test {
 
-// `Reach`: from an address of a call to where the host finds so many bytes of it.
+// `Reach`: the host's address of `bytes` bytes at an address of a call.
 template <class Reach>
 class HostBlock {
  public:
@@ -33,7 +33,7 @@ class HostBlock {
   }
   static void sync() {}
   static bool all(bool own) { return own; }
-  // Who waits must not keep the others from the processor.
+  // A waiting thread must not keep the others from the processor.
   static std::uint64_t load(const std::uint64_t& place) {
     std::this_thread::yield();
     return std::atomic_ref(const_cast<std::uint64_t&>(place)).load(std::memory_order_acquire);
@@ -114,7 +114,7 @@ class HostBlock {
   std::array<std::byte*, kMostDirectRanks> to_{};
 };
 
-// All blocks of a launch, one after the other: in a rendezvous a block waits for those of the same number alone.
+// All blocks of a launch, one after the other: in a rendezvous a block waits only for those with the same number.
 template <class Reach>
 void run_launch(const DirectCall& call, int columns, int rows, Reach reach) {
   for (int row = 0; row < rows; ++row) {

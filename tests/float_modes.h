@@ -18,7 +18,7 @@ struct NamedMode {
   const char* name;
   int rounding;
   bool flushes;        // denormal operands and results are 0
-  bool traps = false;  // every exception, also that a result is rounded, ends the process
+  bool traps = false;  // every exception, also inexact results, ends the process
 };
 
 inline constexpr std::array kModes = {

@@ -1,4 +1,4 @@
-// A folder with the kernel's files of a made-up machine: /sys and /dev. Gone with this object.
+// A folder with the kernel's files of an artificial machine: /sys and /dev. Removed with this object.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Exactly so many bytes from a socket.
+// Receives an exact number of bytes from a socket.
 #pragma once
 
 #include <poll.h>

@@ -1,4 +1,4 @@
-// What runs many times slower under a sanitizer is repeated less there: every way through the code once.
+// Tests that run many times slower under a sanitizer are repeated less there: every path through the code once.
 #pragma once
 
 namespace tutti::internal::test {

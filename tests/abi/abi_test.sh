@@ -1,6 +1,6 @@
 #!/bin/bash
-# The binary interface: what programs that are linked with libtutti.so rely on.
-# Usage: abi_test.sh symbols LIBRARY LIST: exactly the symbols of LIST leave LIBRARY, with these versions.
+# The binary interface on which programs linked with libtutti.so rely.
+# Usage: abi_test.sh symbols LIBRARY LIST: LIBRARY exports exactly the symbols of LIST, with these versions.
 #        abi_test.sh types DESCRIBED_LIBRARY DUMP HEADERS: functions and types are those of DUMP.
 #        abi_test.sh renew DESCRIBED_LIBRARY DUMP HEADERS LIST: writes both anew.
 set -euo pipefail

@@ -11,10 +11,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-# Longer than any test takes, also on a machine that does other things.
+# Longer than any test takes, also on a busy machine.
 LIMIT_S = 120.0
 
-# Whether a rank has succeeded, and what it has returned; else what is wrong.
+# Whether a rank has succeeded, and its result; else the error.
 Outcome = tuple[bool, Any]
 
 
@@ -25,7 +25,7 @@ class RankFailed(AssertionError):
 def outcome_of(run: Callable[[], Any]) -> Outcome:
     try:
         return True, run()
-    except BaseException:  # noqa: BLE001  all of it is told
+    except BaseException:  # noqa: BLE001  every one is reported
         return False, traceback.format_exc()
 
 

@@ -8,7 +8,7 @@
 namespace tutti::internal::test {
 namespace {
 
-// Without shared memory every rank is a host of its own; with it all are on one.
+// Without shared memory every rank is a separate host; with it all are on one.
 algorithms::World world_of(int ranks, bool shared) {
   algorithms::Hosts::Lists hosts;
   for (int r = 0; r < ranks; ++r) {
@@ -31,7 +31,7 @@ std::vector<Spec> doublings_of(Collective collective, int ranks) {
   return specs;
 }
 
-// What the catalog lists, and some of what it does not.
+// The entries that the catalog lists, and some that it does not.
 std::vector<algorithms::AlgorithmEntry> all_entries() {
   std::vector<algorithms::AlgorithmEntry> entries(algorithms::catalog().begin(), algorithms::catalog().end());
   for (const Collective c : {Collective::kBroadcast, Collective::kReduce, Collective::kScan, Collective::kExscan}) {
@@ -67,7 +67,7 @@ TEST_CASE("forced algorithms over TCP", "[tcp]") {
   for (const int ranks : {3, 4}) force_all("tcp", ranks, some_of);
 }
 
-// For networks whose sockets hold little: tests/netns makes one.
+// For networks whose sockets have small buffers: tests/netns makes one.
 TEST_CASE("forced algorithms over small sockets", "[.small]") {
   for (const int ranks : {3, 4}) force_all("tcp", ranks, doublings_of);
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# TUTTI_BIND on this machine: each rank's thread, and those that it starts, may use what it should and no more.
-# Usage: binding_test.sh BOUND_RANK ALL_REDUCE_PERF RUN_RANKS; ALL_REDUCE_PERF "none" where programs are not built.
+# TUTTI_BIND on this machine: each rank's thread, and the threads that it starts, may use the correct processors and no
+# others. Usage: binding_test.sh BOUND_RANK ALL_REDUCE_PERF RUN_RANKS; ALL_REDUCE_PERF "none" if programs are not built.
 set -euo pipefail
 bound_rank=$(realpath "$1")
 all_reduce=$2
@@ -33,8 +33,8 @@ allowed=$(sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status)
 read -ra processors <<<"$(members "$allowed")"
 first=${processors[0]}
 
-# run_pair COMMAND...: two ranks, each started by COMMAND with its local rank in the environment; `bound` is what they
-# were bound to, `statuses` how they ended.
+# run_pair COMMAND...: two ranks, each started by COMMAND with its local rank in the environment; sets `bound` to the
+# processors to which they were bound, and `statuses` to their exit statuses.
 run_pair() {
   local rank pids=()
   rm -rf "$folder/job"
@@ -84,23 +84,23 @@ if ((nodes == 1)); then
 fi
 echo "ok: numa: ${bound[*]} of $allowed"
 
-# Bound already: no more than that.
+# Bound already: no more processors than that.
 for bind in core numa; do
   bound_pair env TUTTI_BIND="$bind" taskset -c "$first"
   [[ ${bound[*]} == "$first $first" ]] || fail "$bind under taskset: bound to ${bound[*]}, not $first"
 done
 echo "ok: within taskset's $first"
 
-# Nobody says which of the local ranks it is: every rank is told the remedy, none waits for another.
+# The local rank is not known: every rank's error says what to do, and none waits for another.
 run_pair env TUTTI_BIND=core TUTTI_LOCAL_RANK= TUTTI_LOCAL_SIZE=
 [[ ${statuses[*]} == '1 1' ]] || fail "without a local rank: exit statuses ${statuses[*]}"
 grep -q 'TUTTI_BIND: .*Set TUTTI_LOCAL_RANK, from 0 on, and TUTTI_LOCAL_SIZE' "$folder/said.0" || fail 'no remedy told'
-# A job of one rank is alone on the machine.
+# A job of one rank has the machine for itself.
 [[ $all_reduce == none ]] || env -u TUTTI_LOCAL_RANK TUTTI_BIND=core TUTTI_LOG=info TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 \
   "$all_reduce" -b 8 -e 8 -n 1 -w 0 >"$folder/said" 2>&1 || fail 'a job of one rank cannot be bound'
 [[ $all_reduce == none ]] || grep -q "TUTTI_BIND: local rank 0 of 1 is bound to processors $first.* of the $allowed that" \
   "$folder/said" || grep -q 'local rank 0 of 1 stays with' "$folder/said" || fail 'nor says which processors it has'
-# What is set wrongly is told there too.
+# A wrong setting is reported there too.
 [[ $all_reduce == none ]] || ! env TUTTI_BIND=core TUTTI_LOCAL_RANK=5 TUTTI_LOCAL_SIZE=2 TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 \
   "$all_reduce" -b 8 -e 8 -n 1 -w 0 >"$folder/said" 2>&1 || fail 'a job of one rank takes an unusable local rank'
 [[ $all_reduce == none ]] || grep -q 'TUTTI_LOCAL_RANK="5" is not usable' "$folder/said" || fail 'nor names it'
@@ -109,7 +109,7 @@ grep -q 'TUTTI_BIND: .*Set TUTTI_LOCAL_RANK, from 0 on, and TUTTI_LOCAL_SIZE' "$
 run_pair bash -c '[[ $TUTTI_LOCAL_RANK == 0 ]] || export TUTTI_LOCAL_RANK=2; TUTTI_BIND=core exec "$@"' -
 [[ ${statuses[*]} == '1 1' ]] || fail "one rank of no use: exit statuses ${statuses[*]}"
 grep -q 'TUTTI_LOCAL_RANK="2" is not usable' "$folder/said.0" || fail 'rank 0 does not say what is wrong with rank 1'
-# Before there is a unique id for which another could wait.
+# Before there is a unique id for which another rank could wait.
 ! TUTTI_BIND=socket "$bound_rank" 0 1 "$folder/job" >"$folder/said.0" 2>&1 || fail 'TUTTI_BIND=socket was taken'
 grep -q 'TUTTI_BIND="socket" is not none, core or numa' "$folder/said.0" || fail 'no value named'
 echo 'ok: what cannot be done is told'
@@ -125,7 +125,7 @@ if [[ $all_reduce != none ]]; then
   export TUTTI_BIND=core TUTTI_LOG=info
   started "$all_reduce" -p 2 -b 8 -e 8 -n 1 -w 0
   started "$run_ranks" 2 "$all_reduce" -b 8 -e 8 -n 1 -w 0
-  # Ranks that are threads made together are nobody's local ranks, and are left alone.
+  # Ranks that are threads made together are not local ranks, and are not bound.
   "$all_reduce" -t 2 -b 8 -e 8 -n 1 -w 0 >"$folder/said" 2>&1 || fail 'all_reduce_perf -t 2 has failed'
   ! grep -q 'TUTTI_BIND: ' "$folder/said" || fail 'a thread of tuttiCommInitAll was bound'
   echo 'ok: all_reduce_perf -p and run_ranks.sh say which rank is which'

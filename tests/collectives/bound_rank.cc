@@ -1,7 +1,6 @@
-// A rank that TUTTI_BIND binds. Usage: bound_rank RANK RANKS FOLDER
-// Joins beside a thread that runs before and may go on anywhere, and writes FOLDER/bound.RANK: the processors that the
-// calling thread may use then, as the kernel lists them. Those that a queued operation starts must have the same.
-// FOLDER is where the ranks find each other.
+// A rank that TUTTI_BIND binds. Usage: bound_rank RANK RANKS FOLDER. Joins beside a thread that was started before and
+// is not bound, and writes FOLDER/bound.RANK: the processors that the calling thread may use then, as the kernel lists
+// them. Threads that a queued operation starts must have the same. The ranks find each other through FOLDER.
 #include <unistd.h>
 
 #include <algorithm>

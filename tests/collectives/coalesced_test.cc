@@ -1,5 +1,5 @@
 // Small collectives of a group run together: the results are those of the calls one by one, to the bit, and ranks that
-// group differently are told so.
+// group differently get an error.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -32,7 +32,7 @@ struct Planned {
   bool in_place = false;
 };
 
-// One of them on one rank, with memory of its own.
+// One of them on one rank, with its own memory.
 class Trial {
  public:
   Trial(const Planned& planned, std::uint32_t seed, int rank, int ranks)
@@ -47,7 +47,7 @@ class Trial {
     recv_.assign(bytes_in(info_.output) + 1, kUntouched);
     if (planned.in_place && !send_.empty() && recv_.size() > 1) {
       shared_ = true;
-      // Both in one memory, of which each may be a block.
+      // Both in one memory; each may be a block of the other.
       const bool input_longer = send_.size() > recv_.size() - 1;
       const std::size_t shift = static_cast<std::size_t>(rank) * std::min(send_.size(), recv_.size() - 1);
       if (send_.size() == recv_.size() - 1) {
@@ -81,7 +81,7 @@ class Trial {
       default: return tuttiBarrier(comm, stream);
     }
   }
-  // What the call has written and what lies beside that.
+  // The call's output and the bytes beside it.
   [[nodiscard]] const Bytes& result() const { return recv_; }
 
  private:
@@ -101,7 +101,7 @@ class Trial {
   std::size_t to_ = 0;
 };
 
-// Mostly runs of one kind, of which some are too long to run together, or empty, or of another kind.
+// Mostly runs of one kind; some calls are too long to run together, or empty, or of another kind.
 std::vector<Planned> draw(std::mt19937& random, int ranks) {
   constexpr std::array<std::pair<tuttiDataType_t, std::size_t>, 4> kTypes = {
       {{tuttiFloat32, 4}, {tuttiFloat64, 8}, {tuttiFloat16, 2}, {tuttiUint8, 1}}};
@@ -199,13 +199,13 @@ tuttiResult_t reduce_two(tuttiComm_t comm, float* values, bool grouped) {
 
 }  // namespace
 
-TEST_CASE("ranks that group their calls differently are told so", "[threads]") {
+TEST_CASE("ranks that group their calls differently get an error", "[threads]") {
   const bool strict = GENERATE(false, true);
   if (strict) REQUIRE(::setenv("TUTTI_CHECK", "strict", 1) == 0);
   std::array<std::string, 2> texts;
   const auto outcomes = run_threads(2, "shm", [&](tuttiComm_t comm, int rank, int) {
     std::array<float, 2> values{1, 2};
-    // Both ways give the same while all ranks go them together.
+    // Both ways give the same result if all ranks use the same one.
     for (const bool grouped : {false, true}) {
       values = {1, 2};
       if (reduce_two(comm, values.data(), grouped) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
@@ -224,7 +224,7 @@ TEST_CASE("ranks that group their calls differently are told so", "[threads]") {
   CHECK(said);
 }
 
-TEST_CASE("collectives of a group that use what others of it write are refused", "[threads]") {
+TEST_CASE("collectives of a group that use memory that others of it write are refused", "[threads]") {
   const auto outcomes = run_threads(2, "shm", [](tuttiComm_t comm, int, int ranks) {
     std::array<float, 8> v{1, 1, 1, 1, 1, 1, 1, 1};
     const auto grouped = [&](const float* in1, float* out1, const float* in2, float* out2) {
@@ -243,7 +243,7 @@ TEST_CASE("collectives of a group that use what others of it write are refused",
     if (!refused(grouped(at, at + 2, at + 6, at + 3))) return Outcome{"both write the same"};
     if (!refused(grouped(at, at, at, at))) return Outcome{"the same in place twice"};
     if (std::any_of(v.begin(), v.end(), [](float x) { return x != 1; })) return Outcome{"something was started"};
-    // To read the same is allowed.
+    // Reading the same memory is allowed.
     if (grouped(at, at + 2, at, at + 4) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
     if (grouped(at + 6, at + 6, at, at) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
     const auto n = static_cast<float>(ranks);

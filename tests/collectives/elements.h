@@ -1,4 +1,4 @@
-// Operators on elements of any size, for the program's own datatypes.
+// Operators on elements of any size, for user-defined datatypes.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ inline void compose(const std::byte* earlier, const std::byte* later, std::byte*
   for (std::size_t i = 1; i < size; ++i) result[i] = low(number(earlier[i]) * a + number(later[i]));
   result[0] = low(first);
 }
-// An element is one integer, its lowest byte first: what the library's sum does with unsigned ones.
+// An element is one integer, its lowest byte first: the same result as the library's sum of unsigned ones.
 inline void add(const std::byte* x, const std::byte* y, std::byte* sum, std::size_t size) {
   unsigned carry = 0;
   for (std::size_t i = 0; i < size; ++i) {

@@ -1,5 +1,5 @@
-// What a job costs over its life: to start and end, to keep idle, and to run for long. Figures are printed;
-// the limits are far above them, except where any growth would be a leak.
+// The costs of a job: to start and end, to keep idle, and to run for long. Figures are printed; the limits are far
+// above them, except where any growth would be a leak.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ constexpr int kOperations = 100'000;
 
 struct MemoryUse {
   std::int64_t rss_kib = 0;
-  std::int64_t pss_kib = 0;  // shared pages divided by who shares them
+  std::int64_t pss_kib = 0;  // shared pages divided by the number of processes that share them
 };
 
 MemoryUse memory_use() {
@@ -46,7 +46,7 @@ MemoryUse memory_use() {
   return use;
 }
 
-// Number and target of each, but for the one that reads the directory.
+// Number and target of each, except the one that reads the directory.
 std::set<std::string> open_descriptors() {
   std::set<std::string> all;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -58,7 +58,7 @@ std::set<std::string> open_descriptors() {
   return all;
 }
 
-// What was opened since; what was closed is no leak.
+// Descriptors opened since; closed ones are not a leak.
 std::string opened_since(const std::set<std::string>& before) {
   std::string opened;
   for (const std::string& descriptor : open_descriptors()) {
@@ -76,14 +76,14 @@ std::string one_sum(tuttiComm_t comm, std::vector<float>& data, int ranks) {
   return std::all_of(data.begin(), data.end(), [&](float f) { return f == wanted; }) ? "" : "wrong sum";
 }
 
-// What the processes of an idle job share, besides the job.
+// The state that the processes of an idle job share, besides the job.
 struct InProcessControl {
   std::array<std::atomic<int>, 3> arrived;
   tuttiUniqueId id;
   std::array<MemoryUse, kManyRanks> before;
   std::array<MemoryUse, kManyRanks> after;
 
-  // All are alive and at the same place when they look at their memory: shared pages count alike.
+  // All processes are alive and in the same state when they measure their memory: shared pages count equally.
   bool meet(std::size_t place) {
     ++arrived[place];
     const Deadline deadline = Deadline::after_ms(kStartLimitMs);
@@ -158,7 +158,7 @@ std::string run_operations(tuttiComm_t comm, int rank, int operations) {
 
 Outcome endure(tuttiComm_t comm, int rank, const std::string& transports) {
   if (std::string wrong = run_operations(comm, rank, 2000); !wrong.empty()) return Outcome{wrong};
-  // Looking touches code and buffers for the first time, too.
+  // The measurement also touches code and buffers for the first time.
   static_cast<void>(memory_use());
   static_cast<void>(open_descriptors());
   const MemoryUse before = memory_use();

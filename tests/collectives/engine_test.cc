@@ -22,10 +22,10 @@ std::string name(tuttiResult_t result) {
   return result == tuttiSuccess ? "" : std::string(tuttiGetErrorString(result)) + ": " + tuttiGetLastError(nullptr);
 }
 
-// This rank's of several jobs.
+// This rank's communicators of several jobs.
 using Comms = std::vector<tuttiComm_t>;
 
-// The same ranks in more communicators, each with a stream.
+// More communicators of the same ranks, each with a stream.
 class Family {
  public:
   explicit Family(const Comms& comms) : members_(comms.size()) {
@@ -98,7 +98,7 @@ std::vector<std::size_t> shuffled(std::size_t n, std::mt19937* random) {
   return order;
 }
 
-// Each rank queues on the communicators in an order of its own, and waits in another one.
+// Each rank queues on the communicators in its own order, and waits in another one.
 constexpr std::size_t kComms = 5;
 std::string in_own_orders(Family& family, int rank, int ranks) {
   constexpr std::size_t kRounds = kThreadSanitizer ? 10 : 30;
@@ -124,14 +124,14 @@ std::string in_own_orders(Family& family, int rank, int ranks) {
   return family.wrong;
 }
 
-// How often of ten times a short operation was complete while a long one of another communicator went on.
+// How often in ten tries a short operation was complete while a long one of another communicator was still running.
 std::string beside_a_long_one(Family& family, std::uint64_t* overtaken) {
   std::vector<float> much(std::size_t{4} << 20, 1);
   float little = 1;
   const auto all_reduce = [&](float* v, std::size_t n, std::size_t c) {
     family.note(tuttiAllReduce(v, v, n, tuttiFloat32, tuttiMax, family[c].comm, family[c].stream));
   };
-  // Which makes the connections.
+  // Makes the connections.
   all_reduce(much.data(), much.size(), 0);
   all_reduce(&little, 1, 1);
   for (std::size_t c : {0, 1}) family.note(tuttiStreamSynchronize(family[c].stream));
@@ -156,7 +156,7 @@ int threads() {
   return count;
 }
 
-// What served the ranks that joined ends a little later.
+// The threads of the initialisation end a little later.
 int threads_that_stay() {
   int least = threads();
   for (int quiet = 0; quiet < 20; ++quiet) {
@@ -210,16 +210,16 @@ void check_beside_a_long_one(RunFamily run) {
 
 }  // namespace
 
-TEST_CASE("threads use communicators in orders of their own", "[threads]") {
+TEST_CASE("threads use communicators in different orders", "[threads]") {
   check_own_orders(run_family_of_threads);
 }
-TEST_CASE("processes use communicators in orders of their own", "[processes]") {
+TEST_CASE("processes use communicators in different orders", "[processes]") {
   check_own_orders(run_family_of_processes);
 }
-TEST_CASE("a long operation of another communicator of threads holds up no short one", "[threads]") {
+TEST_CASE("a long operation of another communicator of threads delays no short one", "[threads]") {
   check_beside_a_long_one(run_family_of_threads);
 }
-TEST_CASE("a long operation of another communicator holds up no short one", "[processes]") {
+TEST_CASE("a long operation of another communicator delays no short one", "[processes]") {
   check_beside_a_long_one(run_family_of_processes);
 }
 TEST_CASE("one thread, or as many as are asked for, drives the queued operations of all communicators", "[processes]") {

@@ -1,5 +1,5 @@
 // Ranks whose threads are in different floating-point modes: all get the bits of the default mode, blocking and queued,
-// and the functions of the program run in the mode of its calls.
+// and user-defined functions run in the mode of the calls.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -48,8 +48,8 @@ std::vector<std::byte> operand(DataType type, std::size_t count, int rank) {
 
 class Digest {
  public:
-  // In words, the last one filled up with zeros: byte by byte it takes longer than what is tested. Vectors that differ
-  // in one word always have different digests.
+  // In words, the last one padded with zeros: byte by byte it takes longer than the code under test. Vectors that
+  // differ in one word always have different digests.
   void add(const std::vector<std::byte>& bytes) {
     for (std::size_t at = 0; at < bytes.size(); at += 8) {
       std::uint64_t word = 0;
@@ -82,7 +82,7 @@ std::string all_reduce(const Called& call, std::size_t count, int rank, tuttiStr
   return {};
 }
 
-// Blocking: the general way, then twice the fast path where there is one; then queued.
+// Blocking: the general path, then twice the fast path if there is one; then queued.
 std::string all_ways(const Called& call, std::size_t count, int rank, tuttiStream_t stream, Digest* digest) {
   std::string wrong;
   for (int i = 0; i < 3 && wrong.empty(); ++i) wrong = all_reduce(call, count, rank, nullptr, digest);
@@ -110,7 +110,7 @@ std::string all_operators(tuttiComm_t comm, DataType type, int rank, tuttiStream
   return {};
 }
 
-// All floats, on the communicator and on one that is made in the mode. `mode` is rank 1's; null: the default one.
+// All floats, on the communicator and on one that is created in the mode. `mode` is rank 1's; null: the default one.
 Outcome all_types(tuttiComm_t comm, int rank, const NamedMode* mode) {
   Outcome outcome;
   Digest digest;
@@ -151,7 +151,7 @@ void require_bits_of_default_mode(RunJob run, const std::string& transports, std
   }
 }
 
-// What the program's functions have found.
+// The modes that user-defined functions have found.
 struct Seen {
   FloatMode expected;
   std::atomic<int> calls{0};
@@ -207,7 +207,7 @@ void require_mode_of_caller(RunJob run, const std::string& transports) {
   }
 }
 
-// All that a program calls, while its threads trap every exception: none may occur.
+// All calls of a program, while its threads trap every exception: none may occur.
 std::string all_calls(tuttiComm_t comm, int rank, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   for (const std::size_t count : {std::size_t{1}, std::size_t{777}, 2 * kManyElements + 3}) {
@@ -274,7 +274,7 @@ std::string whole_life(const tuttiUniqueId& id, int rank, int ranks) {
 
 TEST_CASE("the library raises no floating-point exception in threads that trap them", "[threads]") {
   const NamedMode& traps = mode_named("traps exceptions");
-  // Not every processor can.
+  // Not every processor supports traps.
   if (::feenableexcept(FE_ALL_EXCEPT) == -1) {
     WARN("skipped: this processor cannot trap floating-point exceptions");
     return;
@@ -319,7 +319,7 @@ TEST_CASE("the library raises no floating-point exception in threads that trap t
 TEST_CASE("all_reduce: ranks in different floating-point modes get the bits of the default mode (threads)",
           "[threads]") {
   for (const char* transports : {"shm", "tcp"}) require_bits_of_default_mode(run_threads, transports, kModes);
-  // The network decides which thread calls a kernel, not what a mode does to it.
+  // The network determines which thread runs a kernel, not the effect of a mode on it.
   require_bits_of_default_mode(run_threads, "sim", {&mode_named("rounds to zero and flushes"), 1});
 }
 

@@ -1,4 +1,5 @@
-// Functions of the program's in streams: their order among operations and events, what they may call, and their errors.
+// Functions of the program in streams: their order among operations and events, the calls that they may make, and their
+// errors.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -18,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A function stops at it until it is opened.
+// A function waits at it until it is opened.
 class Gate {
  public:
   void open() { open_ = true; }
@@ -132,7 +133,7 @@ TEST_CASE("streams and events are complete when the functions have returned") {
   CHECK(stream.query());
 }
 
-TEST_CASE("a function that waits for its turn holds up no other stream") {
+TEST_CASE("a function that waits in its stream delays no other stream") {
   const auto comms = make_pair();
   tutti::Stream waits;
   tutti::Stream behind;
@@ -157,7 +158,7 @@ TEST_CASE("a function that waits for its turn holds up no other stream") {
   for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
-TEST_CASE("functions run behind errors, and what they throw is one") {
+TEST_CASE("functions run after errors, and their exceptions are errors") {
   const auto failing = make_pair();
   const auto good = make_pair();
   tutti::Stream stream;
@@ -186,7 +187,7 @@ TEST_CASE("functions run behind errors, and what they throw is one") {
   for (const tuttiComm_t comm : good) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
-TEST_CASE("in a function what would wait is refused, and all else served") {
+TEST_CASE("in a function, calls that would wait are refused, and all others served") {
   const auto comms = make_pair();
   tutti::Stream own;
   tutti::Stream idle;
@@ -201,7 +202,7 @@ TEST_CASE("in a function what would wait is refused, and all else served") {
     event.record(own);
     results = {tuttiStreamSynchronize(own.get()), tuttiStreamDestroy(own.get()), tuttiEventSynchronize(event.get()),
                tuttiCommFinalize(comms[0]),       tuttiCommDestroy(comms[0]),    add(&value, comms[0], nullptr)};
-    // Also beside what it has for streams.
+    // Also besides calls for streams.
     (void)tuttiGroupStart();
     (void)add(&value, comms[0], nullptr);
     (void)add(&value, comms[1], idle.get());

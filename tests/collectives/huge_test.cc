@@ -29,7 +29,7 @@ std::size_t first_number(const char* file) {
   return in >> number ? number : SIZE_MAX;
 }
 
-// Bytes that this process may still use, as far as the kernel tells.
+// Bytes that this process may still use, as far as the kernel reports it.
 std::size_t available() {
   std::ifstream in("/proc/meminfo");
   std::size_t bytes = 0;
@@ -69,13 +69,13 @@ class Mapping {
   void* at_;
 };
 
-// Once: the first touch of so much memory may take longer than all else.
+// Called once: the first touch of this much memory may take longer than all else.
 std::byte* memory_of(int rank) {
   static const std::array<Mapping, 2> kMemory;
   return kMemory[static_cast<std::size_t>(rank)].data();
 }
 
-// The 8 bytes from 8 * `i` of block `block`, which differ in every call and wherever in the block they lie.
+// The 8 bytes from 8 * `i` of block `block`, which differ in every call and at every position in the block.
 std::uint64_t word(std::uint64_t block, std::uint64_t i) {
   const std::uint64_t x = (i + block * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
   return x ^ (x >> 31);
@@ -86,7 +86,7 @@ void fill(std::byte* target, std::size_t bytes, std::uint64_t block) {
     std::memcpy(target + i, &w, std::min(sizeof w, bytes - i));
   }
 }
-// The first of the bytes from `from` to before `to` that is not as filled, or `to`.
+// The first byte from `from` to before `to` that differs from the fill, or `to`.
 std::size_t differs(const std::byte* target, std::size_t from, std::size_t to, std::uint64_t block) {
   for (std::size_t i = from; i < to; ++i) {
     const std::uint64_t w = word(block, i / sizeof w);
@@ -95,7 +95,7 @@ std::size_t differs(const std::byte* target, std::size_t from, std::size_t to, s
   return to;
 }
 
-// At the ends, about 2^31, 2^32 and where elements of 4 bytes come to 2^32 bytes, and at samples.
+// At the ends, around 2^31, 2^32 and the position at which elements of 4 bytes reach 2^32 bytes, and at samples.
 std::string check(const std::byte* target, std::size_t bytes, std::uint64_t block) {
   constexpr std::size_t kNear = 100'000;
   constexpr std::size_t kStride = 65'521;
@@ -152,7 +152,7 @@ class Rank {
     return verdict("broadcast", tuttiBcast(data_, count, tuttiUint8, 0, comm_, nullptr), count, 1);
   }
 
-  // In place. The longer block lies first, the other behind a gap.
+  // In place. The longer block is first, the other one follows a gap.
   std::string gather(tuttiDataType_t type, std::size_t size, std::size_t first, std::size_t second,
                      std::uint64_t blocks) {
     const std::array<std::size_t, 2> counts{first, second};

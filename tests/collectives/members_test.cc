@@ -1,4 +1,4 @@
-// Communicators that some ranks of another make without the rest.
+// Communicators that some ranks of another one make without the others.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -36,7 +36,7 @@ void require_on(const std::vector<Way>& ways, int ranks, const Body& body) {
   }
 }
 
-// The first of the members draws the id and sends it to the others. Nothing is made on a rank that is not listed.
+// The first member draws the id and sends it to the others. A rank that is not listed makes nothing.
 std::string make(const Split& parent, const std::vector<int>& listed, Split* made,
                  const tuttiConfig_t* config = nullptr) {
   *made = {};
@@ -67,7 +67,7 @@ std::vector<int> draw_members(std::mt19937& random, int ranks) {
   return all;
 }
 
-// Groups, and groups of groups, which are used beside each other and end in any order.
+// Groups, and groups of groups, which are used concurrently and end in any order.
 Outcome make_many(tuttiComm_t comm, int rank, int ranks) {
   std::mt19937 random(7);
   const Split parent = whole(comm, rank, ranks);
@@ -105,7 +105,7 @@ TEST_CASE("a communicator that has failed still makes groups", "[processes]") {
     std::vector<std::uint64_t> ids(1);
     if (rank == 0) (void)tuttiCommGetGroupId(comm, ids.data());
     if (tuttiBroadcast(ids.data(), ids.data(), 1, tuttiUint64, 0, comm, nullptr) != tuttiSuccess) return Outcome{"id"};
-    // Behind the barrier every rank has the id; another rank's revocation may end the barrier here.
+    // After the barrier every rank has the id; another rank's revocation may end the barrier here.
     (void)tuttiBarrier(comm, nullptr);
     (void)tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT);
     const Split parent = whole(comm, rank, ranks);
@@ -119,10 +119,10 @@ TEST_CASE("a communicator that has failed still makes groups", "[processes]") {
 }
 
 constexpr int kLongInitMs = 60'000;
-// Far less than that, far more than a busy machine takes.
+// Far less than the timeout, far more than a busy machine takes.
 constexpr std::int64_t kSoonNs = 20'000'000'000;
 
-// Makes a group of all ranks but does not expect it to come about.
+// Makes a group of all ranks and expects it to fail.
 std::string check_refused_soon(tuttiComm_t comm, std::uint64_t id, std::vector<int> listed, tuttiResult_t expected,
                                const std::string& why) {
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
@@ -137,7 +137,7 @@ std::string check_refused_soon(tuttiComm_t comm, std::uint64_t id, std::vector<i
   return text.find(why) != std::string::npos ? "" : "not \"" + why + "\": " + text;
 }
 
-// Rank 0's, known to all.
+// Rank 0's id, for all ranks.
 std::string share_id(tuttiComm_t comm, int rank, std::uint64_t* id) {
   if (rank == 0) (void)tuttiCommGetGroupId(comm, id);
   return tuttiBroadcast(id, id, 1, tuttiUint64, 0, comm, nullptr) == tuttiSuccess ? "" : tuttiGetLastError(comm);
@@ -147,11 +147,11 @@ std::string share_id(tuttiComm_t comm, int rank, std::uint64_t* id) {
 std::string split_and_share_id(tuttiComm_t world, int rank, tuttiComm_t* comm, std::uint64_t* id) {
   if (tuttiCommSplit(world, 0, rank, comm, nullptr) != tuttiSuccess) return tuttiGetLastError(world);
   if (std::string wrong = share_id(*comm, rank, id); !wrong.empty()) return wrong;
-  // Nobody ends the communicator before all have the id.
+  // No rank ends the communicator before all have the id.
   return tuttiBarrier(world, nullptr) == tuttiSuccess ? "" : tuttiGetLastError(world);
 }
 
-// Ranks 0 and 1 make a group of all three, for which rank 2 does not come. Then rank 0 ends the communicator.
+// Ranks 0 and 1 make a group of all three, and rank 2 does not take part. Then rank 0 ends the communicator.
 void require_end(const std::vector<Way>& ways, tuttiResult_t (*end)(tuttiComm_t)) {
   require_on(ways, 3, [end](tuttiComm_t world, int rank, int) {
     tuttiComm_t comm = nullptr;

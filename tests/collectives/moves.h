@@ -1,5 +1,5 @@
-// Calls of every kind that moves data, drawn at random, and each rank's side of one against a naive model. All bytes of
-// its buffers are compared: results, what lies between blocks, inputs, and guards around them.
+// Calls of every kind that moves data, drawn at random, and each rank's side of one compared with a naive model. All
+// bytes of its buffers are compared: results, gaps between blocks, inputs, and guards around them.
 #pragma once
 
 #include <atomic>
@@ -18,11 +18,11 @@ namespace tutti::internal::test {
 // The same on all ranks. Ranks are those of its communicator.
 struct Move {
   enum class Operator : std::uint8_t {
-    kSum,      // the library's
+    kSum,      // the library's sum
     kAdd,      // a function that commutes
     kCompose,  // a function that does not
   };
-  std::uint32_t number = 0;  // chooses the data
+  std::uint32_t number = 0;  // determines the data
   int comm = 0;
   bool transfer = false;  // from `root` to `peer`; else a collective
   Collective collective = Collective::kBarrier;
@@ -32,19 +32,19 @@ struct Move {
   bool own_type = false;  // made by tuttiTypeCreate
   Operator op = Operator::kSum;
   bool in_place = false;
-  std::size_t count = 0;            // where counts are alike
-  std::vector<std::size_t> counts;  // else by rank; of an all-to-all at [from * ranks + to]
+  std::size_t count = 0;            // if counts are equal
+  std::vector<std::size_t> counts;  // otherwise by rank; for an all-to-all at [from * ranks + to]
 
   [[nodiscard]] std::string text() const;
 };
 
 // Any collective, or with `transfer` a send and its receive. A buffer has about `most_bytes` at most.
 Move draw_move(std::mt19937& random, bool transfer, int ranks, std::size_t most_bytes);
-// With other counts, and nothing else that is different.
+// With different counts, and otherwise equal.
 Move draw_another(std::mt19937& random, const Move& move, int ranks, std::size_t most_bytes);
 
 // One rank's side of a collective, of a send or of a receive. REQUIRES: prepare, issue, release, and check when the
-// operation is complete; stays where it is from `issue` until then.
+// operation is complete; it must not move from `issue` until then.
 class Side {
  public:
   // `sends`: of a transfer.
@@ -52,16 +52,16 @@ class Side {
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
 
-  // `registered`: in memory from tuttiMemAlloc. False if there is none.
+  // `registered`: in memory from tuttiMemAlloc. False if memory is missing.
   bool prepare(bool registered, std::size_t misalign);
-  // Makes the datatype and the operator that it names.
+  // Makes the datatype and the operator of the call.
   tuttiResult_t issue(tuttiComm_t comm, void* stream);
-  // Of that datatype and operator, which what is queued keeps.
+  // Releases that datatype and operator, which queued operations keep.
   tuttiResult_t release(tuttiComm_t comm);
   // Empty, or what is wrong.
   [[nodiscard]] std::string check() const;
   [[nodiscard]] const Move& move() const { return move_; }
-  // Fills the buffer that the operation writes, and says whether it still is as it was filled.
+  // Fills the buffer that the operation writes; checks that it still has the fill.
   void fill_output(std::byte value);
   [[nodiscard]] bool output_is(std::byte value) const;
 
@@ -72,7 +72,7 @@ class Side {
     std::vector<std::size_t> at;
     std::size_t size = 0;
   };
-  // What an output has at `to`: the inputs of the ranks from `first` to before `last`, at `from`, combined.
+  // The contents of an output at `to`: the inputs of the ranks from `first` to before `last`, at `from`, combined.
   struct Piece {
     std::size_t to;
     std::size_t count;

@@ -1,4 +1,4 @@
-// Elements of the program's own sizes, through the public interface, against a naive model: no element is ever cut, and
+// User-defined element sizes, through the public interface, compared with a naive model: no element is ever cut, and
 // nothing beside the elements is touched.
 #include <algorithm>
 #include <array>
@@ -43,7 +43,7 @@ std::byte value(std::size_t rank, std::size_t i) {
   return low(static_cast<unsigned>((rank + 3) * 2654435761u + i * (2 * rank + 7) + (i >> 7) * 11));
 }
 
-// One call on one rank. Blocks of collectives whose counts may differ have different ones.
+// One call on one rank. In collectives whose counts may differ, blocks have different counts.
 class Trial {
  public:
   Trial(Collective collective, std::size_t size, std::size_t count, bool commutes, int rank, int ranks)
@@ -68,7 +68,7 @@ class Trial {
     comm_ = comm;
     stream_ = stream;
     const Extent in = extent(info_.input);
-    // An all-to-all sends rank k the k-th count, whoever sends.
+    // An all-to-all sends rank k the k-th count, from every rank.
     const Extent out = collective_ == Collective::kAllToAllV ? Extent{0, n_ * counts_[rank_]} : extent(info_.output);
     Bytes send(in.count * size_ + misalign + 1, kUntouched);
     Bytes recv(out.count * size_ + misalign + 1, kUntouched);
@@ -163,7 +163,7 @@ class Trial {
   }
 
   [[nodiscard]] Combine combine() const { return commutes_ ? &add : &compose; }
-  // What this rank's output holds.
+  // The expected contents of this rank's output.
   [[nodiscard]] Bytes model(const Extent& out) const {
     Bytes all(out.count * size_);
     if (out.count == 0) return all;
@@ -233,7 +233,7 @@ std::string pass_on(tuttiDataType_t type, std::size_t size, std::size_t count, t
   return received.back() == kUntouched ? "" : "a receive wrote too much";
 }
 
-// All collectives, in element sizes and counts that `most_bytes` of a block allow.
+// All collectives, with element sizes and counts for blocks of up to `most_bytes`.
 std::string run_all(tuttiComm_t comm, int rank, int ranks, std::size_t most_bytes) {
   tuttiStream_t stream = nullptr;
   if (tuttiStreamCreate(&stream) != tuttiSuccess) return "no stream";
@@ -241,7 +241,7 @@ std::string run_all(tuttiComm_t comm, int rank, int ranks, std::size_t most_byte
   std::size_t drawn = 0;
   for (const std::size_t size : kElementBytes) {
     tuttiDataType_t type = tuttiUint8;
-    // Handles that are other numbers on other ranks.
+    // Handles with different numbers on other ranks.
     for (int i = 0; i <= rank % 2; ++i) {
       if (tuttiTypeCreate(&type, size, comm) != tuttiSuccess) return tuttiGetLastError(comm);
     }
@@ -291,7 +291,7 @@ TEST_CASE("elements of any size between processes", "[processes]") {
   require_all(run_processes, 3, "tcp", kLong / 3);
 }
 
-TEST_CASE("datatypes that were made badly, or not for this communicator, are refused", "[threads]") {
+TEST_CASE("invalid datatypes, or those of another communicator, are refused", "[threads]") {
   std::array<tuttiComm_t, 2> comms{};
   for (tuttiComm_t& comm : comms) REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
   tuttiComm_t const comm = comms[0];
@@ -323,8 +323,8 @@ TEST_CASE("datatypes that were made badly, or not for this communicator, are ref
   for (tuttiComm_t c : comms) CHECK(tuttiCommDestroy(c) == tuttiSuccess);
 }
 
-// The same bytes in all, and the same count.
-TEST_CASE("ranks whose elements differ are told so", "[threads]") {
+// The same total bytes, and the same count.
+TEST_CASE("ranks whose elements differ get an error", "[threads]") {
   for (const bool transfer : {false, true}) {
     std::array<std::string, 2> texts;
     const auto outcomes = run_threads(2, "shm", [&](tuttiComm_t comm, int rank, int) {
@@ -333,7 +333,7 @@ TEST_CASE("ranks whose elements differ are told so", "[threads]") {
       std::array<char, 24> data{};
       tuttiResult_t result = tuttiSuccess;
       if (!transfer) result = tuttiAllGather(data.data(), Bytes(48).data(), 1, type, comm, nullptr);
-      // What is sent may be on its way before the receiver looks.
+      // A message may be in flight before the receiver looks.
       if (transfer && rank == 0) result = tuttiSend(data.data(), 1, type, 1, comm, nullptr);
       if (transfer && result == tuttiSuccess) result = tuttiRecv(data.data(), 1, type, 1 - rank, comm, nullptr);
       texts[static_cast<std::size_t>(rank)] = tuttiGetLastError(comm);

@@ -1,4 +1,4 @@
-// Calls that the function of an operator makes: every one of them is refused and changes nothing.
+// Calls made by the function of an operator: each of them is refused and changes nothing.
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -13,7 +13,7 @@
 namespace tutti::internal::test {
 namespace {
 
-// What calls are made on.
+// The objects of these calls.
 struct Things {
   tuttiComm_t outer = nullptr;  // runs the operation
   tuttiComm_t inner = nullptr;  // idle
@@ -162,7 +162,7 @@ Calls calls_of(Things& t, tuttiComm_t comm) {
   return calls;
 }
 
-// What the function of an operator has found: every line is a fault.
+// Defects found by the function of an operator, one a line.
 struct Attempts {
   Things things;
   std::mutex mutex;
@@ -214,7 +214,7 @@ std::string make_things(Things* t, tuttiComm_t comm, int rank) {
   return made ? "" : error_of(nullptr);
 }
 
-// That all still works, and how it ends.
+// Checks that everything still works, and the end.
 std::string use_things(const Things& t, int ranks) {
   for (tuttiComm_t comm : {t.outer, t.inner}) {
     std::int32_t one = 1;

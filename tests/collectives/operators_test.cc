@@ -1,4 +1,4 @@
-// Operators that are functions of the program's, against naive models.
+// User-defined operators, compared with naive models.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -111,12 +111,12 @@ std::vector<std::byte> elements(std::size_t size, std::size_t first, std::size_t
   return all;
 }
 
-// One call with buffers of its own.
+// One call with its own buffers.
 class Attempt {
  public:
   Attempt(const Case& c, int rank, int ranks) : case_(c), size_(size_of(c.type)), ranks_(ranks), rank_(rank) {
     for (std::size_t r = 0; r < blocks_of(c.collective, ranks); ++r) {
-      // Some ranks get nothing where counts may differ.
+      // Some ranks get nothing if counts may differ.
       const bool varies = c.collective == Collective::kReduceScatterV;
       counts_.push_back(!varies ? c.count : r % 3 == 1 ? 0 : c.count + r);
       if (r < static_cast<std::size_t>(rank)) first_ += counts_[r];
@@ -211,7 +211,7 @@ std::string run_case(tuttiComm_t comm, int rank, int ranks, const Case& c, tutti
   return trial.check();
 }
 
-// All sizes, roots and so on, each combination of some.
+// All sizes, roots and so on; not all combinations.
 std::vector<Case> cases_for(int ranks) {
   std::vector<Case> cases;
   for (const Collective collective : kReducing) {
@@ -251,12 +251,12 @@ void require_cases(RunJob run, int ranks, const std::string& transports, const s
 
 }  // namespace
 
-TEST_CASE("functions of the program's between threads over shared memory", "[shm]") {
+TEST_CASE("user-defined operators between threads over shared memory", "[shm]") {
   for (int ranks = 1; ranks <= 9; ++ranks) require_cases(run_threads, ranks, "shm", cases_for(ranks));
 }
 
 // So long that kernels would write past the cache.
-TEST_CASE("functions of the program's on long vectors", "[shm]") {
+TEST_CASE("user-defined operators on long vectors", "[shm]") {
   const std::size_t count = 4'300'000;
   for (const int ranks : {2, 3}) {
     std::vector<Case> cases;
@@ -270,16 +270,16 @@ TEST_CASE("functions of the program's on long vectors", "[shm]") {
   }
 }
 
-TEST_CASE("functions of the program's between processes", "[shm]") {
+TEST_CASE("user-defined operators between processes", "[shm]") {
   for (const int ranks : {2, 3, 6}) require_cases(run_processes, ranks, "shm", cases_for(ranks));
 }
 
-TEST_CASE("functions of the program's over TCP", "[tcp]") {
+TEST_CASE("user-defined operators over TCP", "[tcp]") {
   for (const int ranks : {2, 5, 8}) require_cases(run_threads, ranks, "tcp", cases_for(ranks));
   require_cases(run_processes, 3, "tcp", cases_for(3));
 }
 
-TEST_CASE("functions of the program's over the simulated network", "[sim]") {
+TEST_CASE("user-defined operators over the simulated network", "[sim]") {
   for (const int ranks : {2, 3, 5}) {
     std::vector<Case> cases = cases_for(ranks);
     std::erase_if(cases, [](const Case& c) { return c.count > 4097; });
@@ -287,7 +287,7 @@ TEST_CASE("functions of the program's over the simulated network", "[sim]") {
   }
 }
 
-TEST_CASE("every algorithm with functions of the program's", "[algorithms]") {
+TEST_CASE("every algorithm with user-defined operators", "[algorithms]") {
   for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
     if (!reduces(entry.collective)) continue;
     for (const int ranks : {2, 3, 5, 6}) {
@@ -330,7 +330,7 @@ tuttiRedOp_t make(tuttiComm_t comm, bool commutes, tuttiRedOpFunction_t function
 
 }  // namespace
 
-TEST_CASE("operators that were made badly, or not for this communicator, are refused", "[refused]") {
+TEST_CASE("invalid operators, or those of another communicator, are refused", "[refused]") {
   std::array<tuttiComm_t, 2> comms{};
   for (tuttiComm_t& comm : comms) REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
   tuttiComm_t const comm = comms[0];
@@ -376,7 +376,7 @@ TEST_CASE("operators that were made badly, or not for this communicator, are ref
   REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
-TEST_CASE("ranks that name different kinds of operators are told so", "[refused]") {
+TEST_CASE("ranks with different kinds of operators get an error", "[refused]") {
   std::array<std::string, 2> texts;
   const auto outcomes = run_threads(2, "shm", [&](tuttiComm_t comm, int rank, int) {
     std::uint64_t value = 1;
@@ -408,7 +408,7 @@ TEST_CASE("a function that throws fails the communicator, on all ranks", "[refus
   REQUIRE(wrong_of(outcomes) == "");
 }
 
-TEST_CASE("an algorithm in another order is refused where the order of ranks matters", "[refused]") {
+TEST_CASE("an algorithm in another order is refused if the order of ranks matters", "[refused]") {
   ::setenv("TUTTI_ALGORITHM", "all_reduce:ring", 1);
   const auto outcomes = run_threads(3, "shm", [&](tuttiComm_t comm, int rank, int ranks) {
     std::uint64_t value = 1;
@@ -416,7 +416,7 @@ TEST_CASE("an algorithm in another order is refused where the order of ranks mat
     const std::string text = tuttiGetLastError(comm);
     if (result != tuttiInvalidUsage) return Outcome{"another result: " + text};
     if (text.find("does not combine in the order of ranks") == std::string::npos) return Outcome{text};
-    // Of a group it keeps all from being started.
+    // In a group it prevents all from being started.
     std::uint64_t other = 1;
     static_cast<void>(tuttiGroupStart());
     static_cast<void>(tuttiAllReduce(&other, &other, 1, tuttiUint64, tuttiSum, comm, nullptr));

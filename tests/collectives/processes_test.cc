@@ -35,7 +35,7 @@ tuttiResult_t move(Moves what, const std::vector<std::uint32_t>& send, std::vect
                    : tuttiRecv(recv->data(), count, tuttiUint32, 0, comm, nullptr);
 }
 
-// A call that has returned reads its buffers no more: what is written there at once reaches no peer.
+// A call that has returned no longer reads its buffers: data written there at once reaches no peer.
 std::string overwrite_at_once(Moves what, std::size_t bytes, tuttiComm_t comm, int rank) {
   const std::size_t count = bytes / sizeof(std::uint32_t);
   std::vector<std::uint32_t> send(2 * count);
@@ -56,7 +56,7 @@ std::string overwrite_at_once(Moves what, std::size_t bytes, tuttiComm_t comm, i
 
 }  // namespace
 
-TEST_CASE("buffers are the caller's again when a call returns", "[shm]") {
+TEST_CASE("buffers belong to the caller again when a call returns", "[shm]") {
   for (const Moves what : {Moves::kAllGather, Moves::kAllToAll, Moves::kOneWay}) {
     const auto outcomes = run_processes(2, "shm", [&](tuttiComm_t comm, int rank, int) {
       for (const std::size_t kib : {20, 40, 48, 56, 64, 80, 200, 330, 512, 1024}) {
@@ -81,7 +81,7 @@ TEST_CASE("processes with all transports allowed", "[default]") {
   for (const int ranks : {1, 2, 6}) require_all(run_processes, ranks, "shm,tcp", every_size(ranks, kMiB));
 }
 
-TEST_CASE("rank 0's transports hold for all processes, whatever the others' are", "[default]") {
+TEST_CASE("rank 0's transports apply to all processes, whatever the others' are", "[default]") {
   const std::vector<std::vector<std::string>> settings = {
       {"tcp", "shm"}, {"shm", "tcp"}, {"shm,tcp", "shm:netns", "tcp"}, {"tcp", "shm,tcp", "shm", "shm,verbs,tcp"}};
   for (const std::vector<std::string>& transports : settings) {

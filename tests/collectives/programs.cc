@@ -43,7 +43,7 @@ Phase draw_phase(std::mt19937& random, int ranks, int comms, std::size_t most_by
       m.peer = (m.peer + 1) % ranks;
     }
     phase.moves.push_back(m);
-    // Runs of small ones of one kind, and several messages of one pair.
+    // Runs of small calls of one kind, and several messages of one pair.
     if (random() % 4 != 0) continue;
     for (std::size_t again = 1 + random() % 6; again > 0; --again)
       phase.moves.push_back(draw_another(random, m, ranks, std::min<std::size_t>(most_bytes, 4000)));
@@ -84,8 +84,8 @@ class Program {
     void* stream = nullptr;
   };
 
-  // Of one communicator, collectives come in their order, and so do sends to one rank and receives from one. Else the
-  // order in a group is the rank's own.
+  // On one communicator, collectives stay in order, and so do sends to one rank and receives from one. Otherwise each
+  // rank has its own order in a group.
   std::vector<Call> order(const Phase& phase) {
     std::vector<std::vector<Call>> strands;
     const auto width = static_cast<std::size_t>(phase.grouped ? 1 + 2 * ranks_ : 0);

@@ -11,19 +11,19 @@
 
 namespace tutti::internal::test {
 
-// One rank's part in a communicator, in which its number may be another.
+// One rank's place in a communicator, in which its number may differ.
 struct Seat {
   tuttiComm_t comm = nullptr;
   int rank = 0;
 };
 
-// The number in communicator `c` of who is `rank` in the first: the same, in reverse, shifted by one.
+// The number in communicator `c` of the rank that is `rank` in the first: the same, in reverse, shifted by one.
 int number_in(int c, int rank, int ranks);
 
-// `seats` gets as many communicators as wanted, of which `comm`, of `ranks` ranks, is the first and the others are
-// made: by tuttiCommInitRank. Collective. Empty, or what is wrong.
+// `seats` gets `wanted` communicators: `comm`, with `ranks` ranks, is the first; the others are made by
+// tuttiCommInitRank. Collective. Empty, or what is wrong.
 std::string make_seats(tuttiComm_t comm, int rank, int ranks, int wanted, std::vector<Seat>* seats);
-// All but the first.
+// Destroys all except the first.
 std::string leave_seats(const std::vector<Seat>& seats);
 
 struct ProgramSizes {
@@ -32,7 +32,7 @@ struct ProgramSizes {
   std::size_t most_bytes = 2000;  // of a buffer
 };
 
-// This rank's part of them all. Collective. Empty, or what is wrong.
+// This rank's part of all programs. Collective. Empty, or what is wrong.
 std::string run_programs(const std::vector<Seat>& seats, int ranks, const ProgramSizes& sizes);
 
 }  // namespace tutti::internal::test

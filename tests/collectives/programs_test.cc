@@ -23,7 +23,7 @@ void check_processes(int ranks, int comms, const std::string& transports, const 
   REQUIRE(wrong_of(outcomes) == "");
 }
 
-// ThreadSanitizer follows ranks of tuttiCommInitAll alone: rank 0 makes the communicators of all.
+// ThreadSanitizer only follows ranks of tuttiCommInitAll: rank 0 makes the communicators of all.
 void check_threads(int ranks, int comms, const std::string& transports, const ProgramSizes& sizes) {
   INFO(transports << ", " << ranks << " ranks, " << comms << " communicators");
   std::vector<std::vector<tuttiComm_t>> made(static_cast<std::size_t>(comms));

@@ -1,4 +1,4 @@
-// Ranks that were started one by one find each other through a folder that all of them see.
+// Ranks that were started one by one find each other through a shared folder.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace tutti::internal::test {
 
-// False if it does not come to be within `ms`.
+// False if it does not appear within `ms`.
 bool wait_for_file(const std::filesystem::path& file, std::int64_t ms);
 
-// Writes the file in one step, so that whoever sees it sees all of it.
+// Writes the file in one step, so that a reader never sees a part of it.
 void write_file(const std::filesystem::path& file, const std::string& content);
 
 // Rank 0 makes the unique id and leaves it in `folder`, which must be new; the others wait for it up to a minute.

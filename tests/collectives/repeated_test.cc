@@ -1,5 +1,5 @@
 // Programs repeat few calls, with other buffers and values and in any order: a prepared call has the results of a new
-// one, and takes no memory.
+// one, and allocates no memory.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ thread_local std::uint64_t allocations = 0;
 }  // namespace
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // those have their own
-// Inlined, GCC would take them for a new and a delete that do not match.
+// If they were inlined, GCC would see a new and a delete that do not match.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   void* const found = std::malloc(bytes != 0 ? bytes : 1);
@@ -34,7 +34,7 @@ thread_local std::uint64_t allocations = 0;
 namespace tutti::internal::test {
 namespace {
 
-constexpr std::uint32_t kMostCount = 40;  // more than there are slots for calls that differ in this alone
+constexpr std::uint32_t kMostCount = 40;  // more than there are slots for calls that differ only in this
 constexpr std::uint32_t kMostLongCount = 3000;
 
 // The same on all ranks.
@@ -50,7 +50,7 @@ Spec draw(std::mt19937& random, int ranks) {
   return spec;
 }
 
-// The same in a stream, with buffers of its own.
+// The same in a stream, with its own buffers.
 std::string queued(tuttiComm_t comm, const Spec& spec, int rank, int ranks) {
   tuttiStream_t stream = nullptr;
   if (tuttiStreamCreate(&stream) != tuttiSuccess) return tuttiGetLastError(nullptr);
@@ -63,7 +63,7 @@ std::string queued(tuttiComm_t comm, const Spec& spec, int rank, int ranks) {
   return done ? trial.check() : std::string("queued: ") + tuttiGetLastError(comm);
 }
 
-// Calls of few kinds at a time, and now and then one of another root, or in place.
+// Calls of few kinds at a time, and now and then one with another root, or in place.
 Outcome repeat(tuttiComm_t comm, int rank, int ranks) {
   const int times = ranks > 4 ? 800 : 6000;
   std::mt19937 same(static_cast<unsigned>(ranks));
@@ -85,7 +85,7 @@ Outcome repeat(tuttiComm_t comm, int rank, int ranks) {
   return {};
 }
 
-// The root goes round. A rank that falls asleep may need memory.
+// The root rotates. A rank that goes to sleep may need memory.
 Outcome repeat_without_memory(tuttiComm_t comm, int rank, int ranks) {
   constexpr int kKept = 100;
   constexpr int kTimes = 200;
@@ -112,7 +112,7 @@ Outcome repeat_without_memory(tuttiComm_t comm, int rank, int ranks) {
 }
 
 // One call of a size at which peers read registered memory: from memory that stays registered, from ordinary memory,
-// and from memory that is registered anew each time, mostly at the address of what was freed before.
+// and from memory that is registered again each time, mostly at the address of freed memory.
 Outcome repeat_in_other_memory(tuttiComm_t comm, int rank, int ranks) {
   constexpr std::size_t kCount = 100000;
   constexpr std::size_t kBytes = kCount * sizeof(float);
@@ -139,7 +139,7 @@ Outcome repeat_in_other_memory(tuttiComm_t comm, int rank, int ranks) {
   return {wrong};
 }
 
-// What the check of arguments refuses it refuses also after a valid call of that kind, at any size.
+// Arguments that the check refuses are refused also after a valid call of that kind, at any size.
 Outcome repeat_invalid(tuttiComm_t comm, int /*rank*/, int ranks) {
   for (const std::size_t count : {4, 5000}) {
     std::vector<float> memory(3 * count);
@@ -160,7 +160,7 @@ Outcome repeat_invalid(tuttiComm_t comm, int /*rank*/, int ranks) {
   return {};
 }
 
-// A rank calls another size after many of one: all are told, none takes what it kept for the call.
+// A rank calls another size after many calls of one size: every rank gets the error, and none uses the prepared call.
 Outcome differ_in_the_end(tuttiComm_t comm, int rank, int ranks) {
   Runner runner(comm, rank, ranks);
   Spec spec;

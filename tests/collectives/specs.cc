@@ -6,7 +6,7 @@
 namespace tutti::internal::test {
 namespace {
 
-// All that have data.
+// All collectives with data.
 std::vector<Collective> all_moving() {
   std::vector<Collective> moving;
   for (const CollectiveInfo& info : kUniformTable) {
@@ -19,7 +19,7 @@ bool is_defined(Collective c, DataType type, ReduceOp op) {
   return supports(type, op) && (op != ReduceOp::kAvg || !combines_prefixes(c));
 }
 
-// Where and how memory lies, in turn, so that every list meets every kind.
+// Kinds and alignments of memory, in turn, so that every list has every kind.
 void vary(std::size_t turn, Spec* spec) {
   constexpr std::size_t kMisalign[] = {0, 1, 4, 2, 0, 8, 3};
   spec->misalign = kMisalign[turn % std::size(kMisalign)];

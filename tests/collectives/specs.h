@@ -10,8 +10,8 @@ namespace tutti::internal::test {
 // Every collective x datatype x operator; in place and not; counts of 0, 1, below and above the number of
 // ranks, and `large`; kinds of memory and alignments in turn.
 std::vector<Spec> every_type(int ranks, std::size_t large);
-// Every collective on float sums of the sizes where the way through the library changes (a slot, a slice,
-// several slices), each at -1, +0 and +1 element, up to `most_bytes` for a vector.
+// Every collective on float sums, at the sizes where the path through the library changes (a slot, a slice, several
+// slices), each at -1, +0 and +1 element, up to `most_bytes` for a vector.
 std::vector<Spec> every_size(int ranks, std::size_t most_bytes);
 // Every root of the collectives that have one.
 std::vector<Spec> every_root(int ranks);

@@ -1,4 +1,4 @@
-// What a communicator that is split off costs: descriptors, threads, memory and time. Figures are printed.
+// The costs of a communicator that is split off: descriptors, threads, memory and time. Figures are printed.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -24,11 +24,11 @@ namespace {
 using RunJob = std::vector<Outcome> (*)(int ranks, const std::string& transports, const Body& body);
 
 constexpr int kCycles = kThreadSanitizer ? 100 : 1000;
-// A connection that was dialled anew, since the peer was slow to answer, is given up when the peer next connects.
+// A connection that was made again, because the peer was slow to answer, is closed when the peer next connects.
 constexpr std::int64_t kRedialled = 3;
-// Epoll sets of a rank's communicators, however many these are.
+// Epoll sets of a rank's communicators, for any number of them.
 constexpr std::int64_t kSets = 5;
-// Of this process, for all its ranks.
+// For this process, with all its ranks.
 constexpr std::int64_t kGrowthLimitKib = 512;
 
 struct Use {
@@ -49,8 +49,8 @@ Use use_of_process() {
   return use;
 }
 
-// Of the process at a time when all ranks of `comm` are here and do nothing else. Where ranks are threads, rank 0's
-// counts.
+// The process's use at a time when all ranks of `comm` are here and do nothing else. If ranks are threads, rank 0's
+// value counts.
 Use quiet_use(tuttiComm_t comm, std::string* wrong) {
   if (tuttiBarrier(comm, nullptr) != tuttiSuccess) *wrong = tuttiGetLastError(comm);
   const Use use = use_of_process();
@@ -82,7 +82,7 @@ void check_cycles(RunJob run, const std::string& transports) {
                 kCycles, static_cast<double>(took_ns) / 1000 / kCycles, static_cast<long long>(before.rss_kib),
                 static_cast<long long>(after.rss_kib));
     std::fflush(stdout);
-    // Each rank may have come to more sets meanwhile. A descriptor that each cycle left would be a hundred.
+    // Each rank may have more sets by now. A descriptor leaked in each cycle would make a hundred.
     if (std::abs(after.descriptors - before.descriptors) > kRedialled + kSets * n)
       return Outcome{"descriptors are left open"};
     if (after.threads != before.threads) return Outcome{"threads are left"};
@@ -95,7 +95,7 @@ void check_cycles(RunJob run, const std::string& transports) {
   CHECK(wrong_of(outcomes) == "");
 }
 
-// Nothing, and what its links need once there are any.
+// No descriptors, except those of its links once there are any.
 void check_costs(RunJob run, const std::string& transports, int ranks_of_process) {
   constexpr std::size_t kMany = 20;
   const auto outcomes = run(2, transports, [&](tuttiComm_t comm, int rank, int n) {
@@ -206,7 +206,7 @@ TEST_CASE("600 groups of two ranks over TCP work in a process that may open 1024
     const Use after = quiet_use(comm, &wrong);
     if (!wrong.empty()) return Outcome{wrong};
     const std::int64_t more = used.descriptors - before.descriptors;
-    // One socket a group. The engine comes with the first queued operation.
+    // One socket a group. The engine is created with the first queued operation.
     if (more > static_cast<std::int64_t>(kGroups) + 2 * kSets) return Outcome{std::to_string(more) + " descriptors"};
     if (used.threads > before.threads + 1) return Outcome{std::to_string(used.threads) + " threads"};
     if (after.descriptors - before.descriptors > kRedialled + 2 * kSets) return Outcome{"descriptors are left open"};
@@ -215,11 +215,11 @@ TEST_CASE("600 groups of two ranks over TCP work in a process that may open 1024
   CHECK(wrong_of(outcomes) == "");
 }
 
-// Each rank waits for the others in an order of its own, so nearly all waits are in vain.
+// Each rank waits for the others in its own order, so nearly all waits are useless.
 TEST_CASE("groups that ranks destroy in different orders do not wait long", "[processes]") {
   constexpr std::size_t kGroups = 100;
-  // Of waits in vain alone: 3 s if each lasts 31 ms; minutes if a wait grows to a second after each group that all
-  // ranks happen to destroy at the same time.
+  // Useless waits only: 3 s if each lasts 31 ms; minutes if a wait grows to a second after each group that all ranks
+  // happen to destroy at the same time.
   constexpr std::int64_t kMostNs = 40'000'000'000;
   for (const char* transports : {"shm", "tcp"}) {
     const auto outcomes = run_processes(3, transports, [](tuttiComm_t comm, int rank, int ranks) {
@@ -261,7 +261,7 @@ TEST_CASE("the time of a split between 8 processes", "[processes]") {
       std::printf("split of 8 processes: median %.0f us, 90 of 100 below %.0f us\n", us[us.size() / 2],
                   us[us.size() * 9 / 10]);
     std::fflush(stdout);
-    // Far above what is aimed at, 2 ms, as other work may share the processors.
+    // Far above the goal of 2 ms, because other work may share the processors.
     return Outcome{us[us.size() / 2] < 100'000 ? "" : "median " + std::to_string(us[us.size() / 2]) + " us"};
   });
   CHECK(wrong_of(outcomes) == "");
@@ -301,7 +301,7 @@ TEST_CASE("256 processes of one machine", "[processes]") {
   CHECK(wrong_of(outcomes) == "");
 }
 
-// One of many communicators of the same ranks, for what most of them are used.
+// One of many communicators of the same ranks, with a typical use.
 std::string use_once(tuttiComm_t comm, int rank, int ranks) {
   std::array<std::int32_t, 2> sum{1, rank};
   std::vector<std::int32_t> sent;
@@ -356,7 +356,7 @@ TEST_CASE("a thousand communicators of the same 8 processes", "[processes]") {
   CHECK(wrong_of(outcomes) == "");
 }
 
-// Each rank queues in an order of its own, before there is any connection.
+// Each rank queues in its own order, before there is any connection.
 TEST_CASE("operations queued on many communicators at once connect without many threads", "[processes]") {
   constexpr std::size_t kComms = kThreadSanitizer ? 40 : 200;
   const auto outcomes = run_processes(4, "shm", [](tuttiComm_t comm, int rank, int n) {
@@ -390,7 +390,8 @@ TEST_CASE("operations queued on many communicators at once connect without many 
     if (rank == 0)
       std::printf("%zu communicators at once: up to %lld threads\n", kComms, static_cast<long long>(threads));
     std::fflush(stdout);
-    // The program's, the control tree's, the engine's, and for each peer at most one that connects; a sanitizer's own.
+    // The program's thread, the control tree's, the engine's, and for each peer at most one that connects; a
+    // sanitizer's own.
     return Outcome{threads <= 3 + (n - 1) + 1 ? "" : std::to_string(threads) + " threads"};
   });
   CHECK(wrong_of(outcomes) == "");

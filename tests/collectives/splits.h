@@ -1,5 +1,5 @@
-// What the tests of communicators that are split share: groups as a plain model has them, and what a communicator must
-// do to be one of them.
+// Shared parts of the tests of split communicators: the expected groups of a plain model, and the requirements for a
+// communicator of a group.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 namespace tutti::internal::test {
 
-// What the ranks of a communicator ask for, by rank.
+// The requests of the ranks of a communicator, by rank.
 struct Colors {
   std::vector<int> colors;
   std::vector<int> keys;
 };
 
-// A communicator, and who it is of: ranks of the first communicator of the job, by rank here.
+// A communicator and its members: ranks of the first communicator of the job, by rank here.
 struct Split {
   tuttiComm_t comm = nullptr;
   std::vector<int> members;
@@ -57,7 +57,7 @@ inline std::vector<int> group_of(const Colors& asked, int rank) {
   return ranks;
 }
 
-// Empty, or why it is not the communicator of its members: who it says it is, who it meets, and what they sum up.
+// Empty, or why it is not the communicator of its members: their numbers, their messages, and their sums.
 inline std::string check_members(const Split& split) {
   int rank = -1;
   int ranks = -1;
@@ -83,7 +83,7 @@ inline std::string check_members(const Split& split) {
   return sum == expected ? "" : "a wrong sum";
 }
 
-// *made: comm is null where this rank has no color. Empty, or what is wrong.
+// *made: comm is null if this rank has no color. Empty, or what is wrong.
 inline std::string split_as(const Split& parent, const Colors& asked, Split* made,
                             const tuttiConfig_t* config = nullptr) {
   const auto at = static_cast<std::size_t>(parent.rank);

@@ -16,7 +16,7 @@
 namespace tutti::internal::test {
 namespace {
 
-// Threads and processes, and how they can be connected.
+// Threads and processes, and possible connections between them.
 struct Way {
   RunJob run;
   const char* transports;
@@ -42,8 +42,8 @@ std::string destroy(const Split& split) {
   return tuttiCommDestroy(split.comm) == tuttiSuccess ? "" : std::string("destroy: ") + tuttiGetLastError(nullptr);
 }
 
-// Splits `parent` and its children again and again, by what all its ranks draw alike; uses them in turns, and ends the
-// children before or after what they are split of is used again.
+// Splits `parent` and its children repeatedly, by random values that all its ranks share; uses them alternately, and
+// ends the children before or after their parent is used again.
 std::string descend(const Split& parent, std::uint32_t seed, int depth) {
   std::mt19937 random(seed);
   Split first;
@@ -107,7 +107,7 @@ void check_collectives(const std::vector<Way>& ways) {
   }
 }
 
-// What a communicator was split off may end before, in any way.
+// The parent of a communicator may end before it, in any way.
 void check_ends(const std::vector<Way>& ways) {
   enum class End { kFinalize, kDestroy, kChildFirst };
   for (const End end : {End::kFinalize, End::kDestroy, End::kChildFirst}) {
@@ -124,7 +124,7 @@ void check_ends(const std::vector<Way>& ways) {
       if (end == End::kDestroy) wrong = destroy(same);
       if (end == End::kChildFirst) wrong = destroy(half);
       const Split& left = end == End::kChildFirst ? same : half;
-      // Over links that it has, and over new ones: of the child's child, too.
+      // Over its existing links, and over new ones: also for the child's child.
       Split later;
       if (wrong.empty()) wrong = check_members(left);
       if (wrong.empty()) wrong = split_as(left, all_alike(left.ranks()), &later);
@@ -143,7 +143,7 @@ std::string expect(tuttiResult_t result, tuttiResult_t expected, tuttiComm_t com
   return "result " + std::to_string(result) + ", not " + std::to_string(expected) + " with \"" + text + "\": " + told;
 }
 
-// A rank whose arguments are refused stops nobody: all are told, and go on.
+// If one rank's arguments are refused, every rank gets an error, and all continue.
 void check_refusals(const std::vector<Way>& ways) {
   enum class Fault { kColor, kNull, kConfig, kTransport, kInterface, kGroup };
   struct Case {
@@ -192,8 +192,8 @@ std::string explained(tuttiComm_t comm, tuttiCollective_t collective) {
   return result == tuttiSuccess ? text.data() : tuttiGetLastError(comm);
 }
 
-// With all that rank 0 decides: what it had wanted holds in the child of which it is no rank, and of what the child's
-// rank 0 configures nothing but that is changed.
+// Settings that rank 0 decides: the parent's rank 0's values apply in a child to which it does not belong, and the
+// configuration of the child's rank 0 changes only the given fields.
 void check_settings(const std::vector<Way>& ways) {
   for (const Way& way : ways) {
     INFO(way.transports);
@@ -221,7 +221,7 @@ void check_settings(const std::vector<Way>& ways) {
   }
 }
 
-// Behind what is queued, and before what is queued afterwards.
+// After everything queued before, and before everything queued afterwards.
 void check_streams(const std::vector<Way>& ways) {
   require_on(ways, 3, [](tuttiComm_t comm, int rank, int n) {
     constexpr std::size_t kCount = 300'000;
@@ -281,8 +281,8 @@ void check_beside_each_other(const std::vector<Way>& ways) {
   });
 }
 
-// What is queued first of all on a communicator waits for links to ranks that never come, beside other communicators,
-// until this rank aborts, or the others have left, who called less.
+// The first queued operation of a communicator waits for links to ranks that never come, beside other communicators,
+// until this rank aborts, or the other ranks, which called less, have left.
 void check_nobody_comes(const std::vector<Way>& ways) {
   for (const bool aborts : {false, true}) {
     require_on(ways, 3, [aborts](tuttiComm_t comm, int rank, int) {
@@ -332,10 +332,10 @@ TEST_CASE("threads: communicators of a family end in any order", "[threads]") {
 TEST_CASE("processes: communicators of a family end in any order", "[processes]") {
   check_ends(ways_of_processes());
 }
-TEST_CASE("threads: what one rank is refused all are told", "[threads]") {
+TEST_CASE("threads: if one rank is refused, all ranks get an error", "[threads]") {
   check_refusals(ways_of_threads());
 }
-TEST_CASE("processes: what one rank is refused all are told", "[processes]") {
+TEST_CASE("processes: if one rank is refused, all ranks get an error", "[processes]") {
   check_refusals(ways_of_processes());
 }
 TEST_CASE("threads: settings are inherited, or changed by a configuration", "[threads]") {
@@ -344,22 +344,22 @@ TEST_CASE("threads: settings are inherited, or changed by a configuration", "[th
 TEST_CASE("processes: settings are inherited, or changed by a configuration", "[processes]") {
   check_settings(ways_of_processes());
 }
-TEST_CASE("threads: a split is ordered behind what is queued", "[threads]") {
+TEST_CASE("threads: a split runs after queued operations", "[threads]") {
   check_streams(ways_of_threads());
 }
-TEST_CASE("processes: a split is ordered behind what is queued", "[processes]") {
+TEST_CASE("processes: a split runs after queued operations", "[processes]") {
   check_streams(ways_of_processes());
 }
-TEST_CASE("threads: communicators of a family work beside each other", "[threads]") {
+TEST_CASE("threads: communicators of a family work concurrently", "[threads]") {
   check_beside_each_other(ways_of_threads());
 }
-TEST_CASE("processes: communicators of a family work beside each other", "[processes]") {
+TEST_CASE("processes: communicators of a family work concurrently", "[processes]") {
   check_beside_each_other(ways_of_processes());
 }
-TEST_CASE("threads: what is queued ends though nobody comes", "[threads]") {
+TEST_CASE("threads: queued operations end although no other rank comes", "[threads]") {
   check_nobody_comes(ways_of_threads());
 }
-TEST_CASE("processes: what is queued ends though nobody comes", "[processes]") {
+TEST_CASE("processes: queued operations end although no other rank comes", "[processes]") {
   check_nobody_comes(ways_of_processes());
 }
 

@@ -1,4 +1,4 @@
-// Queued operations: streams, events, and their mixing with blocking calls.
+// Queued operations: streams, events, and blocking calls in between.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -13,7 +13,7 @@ std::string name(tuttiResult_t result) {
   return result == tuttiSuccess ? "" : std::string(tuttiGetErrorString(result)) + ": " + tuttiGetLastError(nullptr);
 }
 
-// Calls queued together, each with memory of its own.
+// Calls queued together, each with its own memory.
 class Batch {
  public:
   Batch(const std::vector<Spec>& specs, int rank, int ranks) : memory_(specs.size()) {
@@ -69,7 +69,7 @@ std::string queue_and_wait(tuttiComm_t comm, int rank, int ranks) {
   return name(tuttiStreamDestroy(stream));
 }
 
-// Blocking calls run behind what is queued.
+// Blocking calls run after queued operations.
 std::string mix_blocking(tuttiComm_t comm, int rank, int ranks) {
   tuttiStream_t stream = nullptr;
   const std::vector<Spec> specs = mixed(ranks);
@@ -85,7 +85,7 @@ std::string mix_blocking(tuttiComm_t comm, int rank, int ranks) {
   return name(tuttiStreamDestroy(stream));
 }
 
-// What one operation of a stream produces, the next one of another communicator consumes.
+// The next operation of a stream, on another communicator, uses the result of the one before.
 std::string chain(std::array<tuttiComm_t, 2> comms, int ranks) {
   tuttiStream_t stream = nullptr;
   if (auto e = name(tuttiStreamCreate(&stream)); !e.empty()) return e;
@@ -119,7 +119,7 @@ TEST_CASE("queued operations run in order and events tell when") {
   }
 }
 
-TEST_CASE("blocking calls stand in line") {
+TEST_CASE("blocking calls run after queued operations") {
   for (const int ranks : {1, 3}) {
     const auto outcomes = run_threads(
         ranks, "shm", [](tuttiComm_t comm, int rank, int n) { return Outcome{mix_blocking(comm, rank, n)}; });
@@ -168,7 +168,7 @@ TEST_CASE("an event is recorded again and again, and keeps an error until then")
   const auto all_reduce = [&](std::size_t rank, void* stream) {
     return tuttiAllReduce(&v[rank], &v[rank], 1, tuttiInt32, tuttiSum, comms[rank], stream);
   };
-  // Nothing that rank 0 has queued ends before rank 1 calls it.
+  // No operation that rank 0 has queued ends before rank 1 calls it.
   REQUIRE(all_reduce(0, busy) == tuttiSuccess);
   REQUIRE(tuttiEventRecord(event, busy) == tuttiSuccess);
   CHECK(tuttiEventQuery(event) == tuttiInProgress);
@@ -215,15 +215,15 @@ TEST_CASE("a stream waits for an event of another") {
   const auto all_reduce = [&](std::int32_t* v, tuttiComm_t comm, void* stream) {
     return tuttiAllReduce(v, v, 1, tuttiInt32, tuttiSum, comm, stream);
   };
-  // Rank 0 of the second communicator passes on what the first one gives, which has to wait for its rank 1.
+  // Rank 0 of the second communicator sends the result of the first one, which has to wait for its rank 1.
   REQUIRE(all_reduce(&shared, comms[0][0], streams[0]) == tuttiSuccess);
   REQUIRE(tuttiEventRecord(event, streams[0]) == tuttiSuccess);
   for (int times = 0; times < 1000; ++times) REQUIRE(tuttiStreamWaitEvent(streams[1], event) == tuttiSuccess);
   CHECK(tuttiStreamQuery(streams[1]) == tuttiInProgress);
   REQUIRE(all_reduce(&others[1], comms[1][1], streams[2]) == tuttiSuccess);
-  REQUIRE(tuttiStreamWaitEvent(streams[2], event) == tuttiSuccess);  // behind what is queued there
+  REQUIRE(tuttiStreamWaitEvent(streams[2], event) == tuttiSuccess);  // after the operations queued there
   REQUIRE(all_reduce(&shared, comms[1][0], streams[1]) == tuttiSuccess);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // time enough for those that do not wait
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // enough time for operations that do not wait
   CHECK(tuttiStreamQuery(streams[1]) == tuttiInProgress);
   CHECK(tuttiStreamQuery(streams[2]) == tuttiInProgress);
   if (ends_well != 0) {
@@ -234,7 +234,7 @@ TEST_CASE("a stream waits for an event of another") {
   } else {
     CHECK(tuttiCommAbort(comms[0][1]) == tuttiSuccess);
     comms[0][1] = nullptr;
-    // The error is that of the streams, too, but not of the communicator whose operation has waited.
+    // The streams have the error too, but not the communicator whose operation has waited.
     for (const tuttiStream_t stream : streams) CHECK(tuttiStreamSynchronize(stream) == tuttiAborted);
     for (const tuttiStream_t stream : streams) CHECK(tuttiStreamSynchronize(stream) == tuttiSuccess);
     for (const tuttiComm_t comm : comms[1]) {
@@ -251,7 +251,7 @@ TEST_CASE("a stream waits for an event of another") {
   CHECK(tuttiEventDestroy(event) == tuttiSuccess);
 }
 
-TEST_CASE("destroying a communicator waits for what is queued") {
+TEST_CASE("destroying a communicator waits for queued operations") {
   std::vector<std::uint32_t> v(1000, 1);
   const auto outcomes = run_threads(1, "shm", [&](tuttiComm_t comm, int, int) {
     tuttiStream_t stream = nullptr;

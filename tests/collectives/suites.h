@@ -1,4 +1,4 @@
-// The suites that thread ranks and process ranks share.
+// The suites for thread ranks and process ranks.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tutti::internal::test {
 
-// That the call was refused for its arguments, with this in the text, which the communicator has too.
+// Checks that the call was refused because of its arguments, with this text, which the communicator has too.
 inline void check_refused(tuttiResult_t result, tuttiComm_t comm, const char* text) {
   const std::string found = tuttiGetLastError(comm);
   INFO(found);
@@ -28,8 +28,8 @@ inline void require_all(RunJob run, int ranks, const std::string& transports, co
   REQUIRE(wrong_of(outcomes) == "");
 }
 
-// What results of these are depends on the order of combination, and which NaN a NaN is on that of two operands:
-// the ranks must still agree to the last bit, wherever their vectors lie.
+// Their results depend on the order of combination, and the bits of a NaN on the order of two operands: the ranks must
+// still agree to the last bit, for all positions of their vectors.
 inline void require_same_bits(RunJob run, int ranks, const std::string& transports) {
   for (const std::size_t count : {3, 999, 30'011}) {
     const auto outcomes = run(ranks, transports, [&](tuttiComm_t comm, int rank, int) {

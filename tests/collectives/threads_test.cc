@@ -1,4 +1,4 @@
-// Ranks as threads, over every transport: which one is chosen by the tag.
+// Ranks as threads, over every transport: the tag selects it.
 #include "sanitizers.h"
 #include "suites.h"
 
@@ -12,7 +12,7 @@ constexpr int kSeeds = kThreadSanitizer ? 1 : 4;
 void check_transport(const std::string& transports, std::size_t most_bytes) {
   for (int ranks = 1; ranks <= 9; ++ranks) {
     require_all(run_threads, ranks, transports, every_root(ranks));
-    // Odd counts of ranks are where algorithms fold, powers of two where they do not.
+    // Algorithms fold for odd numbers of ranks, and not for powers of two.
     if (ranks <= 5 || ranks == 8) require_all(run_threads, ranks, transports, every_type(ranks, 1021));
   }
   for (const int ranks : {1, 2, 3, 4, 7}) {

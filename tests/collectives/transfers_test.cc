@@ -53,7 +53,7 @@ Phase draw(std::mt19937& random, int ranks, std::size_t most) {
     case 0:  // one message
       phase.messages.push_back({any(), any(), draw_count(random, most)});
       break;
-    case 1:  // everybody with everybody
+    case 1:  // all with all
       for (int a = 0; a < ranks; ++a) {
         for (int b = 0; b < ranks; ++b) phase.messages.push_back({a, b, draw_count(random, most / 4 + 1)});
       }
@@ -77,7 +77,7 @@ class Part {
   Part(tuttiComm_t comm, int rank, int ranks, std::size_t number, const Phase& phase, void* stream)
       : comm_(comm), rank_(rank), ranks_(ranks), number_(number), phase_(phase), stream_(stream) {}
 
-  // In an order of the rank's own, but for messages of one pair in one direction.
+  // In an order that differs between ranks, except messages of one pair in one direction.
   std::string start(std::mt19937& random) {
     struct Call {
       std::size_t message;
@@ -95,7 +95,7 @@ class Part {
       return keys[static_cast<std::size_t>(c.sends ? m.to : ranks_ + m.from)];
     };
     std::stable_sort(calls.begin(), calls.end(), [&](const Call& a, const Call& b) { return key(a) < key(b); });
-    // One alone needs no group.
+    // A single one needs no group.
     const bool grouped = calls.size() + phase_.sums.size() != 1 || random() % 2 == 0;
     sent_.resize(calls.size());
     received_.resize(calls.size());
@@ -116,7 +116,7 @@ class Part {
     return result == tuttiSuccess ? std::string() : tuttiGetLastError(comm_);
   }
 
-  // REQUIRES: all of it is complete.
+  // REQUIRES: everything is complete.
   [[nodiscard]] std::string check() const {
     for (const auto& [message, values] : expected_) {
       const std::size_t count = phase_.messages[message].count;
@@ -245,7 +245,7 @@ TEST_CASE("random programs of processes", "[processes]") {
   check_programs(run_processes, 3, "tcp", 200 / kShare, 20'000);
 }
 
-// One thread drives several ranks, as programs with several devices do.
+// One thread drives several ranks, as in programs with several devices.
 TEST_CASE("a group over the communicators of one thread", "[threads]") {
   std::vector<tuttiComm_t> comms(3);
   REQUIRE(tuttiCommInitAll(comms.data(), 3, nullptr) == tuttiSuccess);
@@ -270,7 +270,7 @@ TEST_CASE("a group over the communicators of one thread", "[threads]") {
   for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
-// Before any collective: a wait that is told of has no call in the history to name.
+// Before any collective: the history has no call that the warning about the wait could name.
 TEST_CASE("a receive waits for a send that comes late", "[threads]") {
   for (const bool in_group : {false, true}) {
     std::vector<tuttiComm_t> comms(2);
@@ -292,8 +292,8 @@ TEST_CASE("a receive waits for a send that comes late", "[threads]") {
   }
 }
 
-// The communicator keeps what it has bound by peer.
-TEST_CASE("one after another with peers in turn", "[threads]") {
+// The communicator keeps bound operations by peer.
+TEST_CASE("single transfers with alternating peers", "[threads]") {
   constexpr int kRanks = 66;
   std::vector<tuttiComm_t> comms(kRanks);
   REQUIRE(tuttiCommInitAll(comms.data(), kRanks, nullptr) == tuttiSuccess);
@@ -316,7 +316,7 @@ TEST_CASE("one after another with peers in turn", "[threads]") {
   for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
-// What the communicators of a group have in one stream comes behind what was there, side by side.
+// The operations of a group's communicators in one stream run after earlier ones, side by side.
 TEST_CASE("the communicators of a group share a stream", "[threads]") {
   std::vector<tuttiComm_t> comms(3);
   REQUIRE(tuttiCommInitAll(comms.data(), 3, nullptr) == tuttiSuccess);
@@ -353,7 +353,7 @@ TEST_CASE("a group with a finalized communicator starts nothing", "[threads]") {
   for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
-TEST_CASE("what is refused starts nothing of its group", "[threads]") {
+TEST_CASE("a refused call starts nothing of its group", "[threads]") {
   const auto outcomes = run_threads(2, "shm", [&](tuttiComm_t comm, int rank, int) {
     Values v(10);
     const int other = 1 - rank;
@@ -366,7 +366,7 @@ TEST_CASE("what is refused starts nothing of its group", "[threads]") {
     expect(tuttiSend(v.data(), 1, tuttiUint32, 2, comm, nullptr), tuttiInvalidArgument, &outcome);
     expect(tuttiSend(nullptr, 1, tuttiUint32, other, comm, nullptr), tuttiInvalidArgument, &outcome);
     expect(tuttiSend(v.data(), 1, tuttiUint32, rank, comm, nullptr), tuttiInvalidUsage, &outcome);
-    // The peer sends nothing: only what is not started can end.
+    // The peer sends nothing: the call can only end if nothing is started.
     expect(tuttiGroupStart(), tuttiSuccess, &outcome);
     expect(tuttiRecv(v.data(), 1, tuttiUint32, other, comm, nullptr), tuttiSuccess, &outcome);
     expect(tuttiRecv(v.data(), 1, tuttiUint32, -1, comm, nullptr), tuttiInvalidArgument, &outcome);
@@ -376,7 +376,7 @@ TEST_CASE("what is refused starts nothing of its group", "[threads]") {
     expect(tuttiSend(v.data(), 2, tuttiUint32, rank, comm, nullptr), tuttiSuccess, &outcome);
     expect(tuttiRecv(v.data(), 1, tuttiUint32, rank, comm, nullptr), tuttiSuccess, &outcome);
     expect(tuttiGroupEnd(), tuttiInvalidUsage, &outcome);
-    // Also to who asks the communicator.
+    // Also from the communicator's last error.
     if (std::string(tuttiGetLastError(comm)).find("to itself") == std::string::npos) {
       outcome.wrong += std::string("told ") + tuttiGetLastError(comm);
     }
@@ -405,7 +405,7 @@ TEST_CASE("a communicator can be destroyed although a group has refused a call o
   CHECK(tuttiGroupEnd() == tuttiInvalidArgument);
 }
 
-TEST_CASE("sends and receives that do not fit are told so", "[threads]") {
+TEST_CASE("sends and receives that do not match get an error", "[threads]") {
   enum class Fault { kCount, kCollective, kBlock };
   for (const auto& [fault, transport] :
        {std::pair{Fault::kCount, "shm"}, {Fault::kCollective, "shm"}, {Fault::kBlock, "shm"}, {Fault::kBlock, "tcp"}}) {
@@ -414,7 +414,7 @@ TEST_CASE("sends and receives that do not fit are told so", "[threads]") {
       Values to(10);
       tuttiResult_t result = tuttiSuccess;
       if (fault == Fault::kBlock) {
-        // Which no rank can know but the one that waits for the block.
+        // Only the rank that waits for the block can know this.
         const std::array<std::size_t, 2> sent{4, rank == 0 ? std::size_t{0} : 4};
         const std::array<std::size_t, 2> received{4, 4};
         result = tuttiAlltoAllV(v.data(), sent.data(), nullptr, to.data(), received.data(), nullptr, tuttiUint32, comm,
@@ -423,7 +423,7 @@ TEST_CASE("sends and receives that do not fit are told so", "[threads]") {
         if (rank == 0) result = tuttiSend(v.data(), 3, tuttiUint32, 1, comm, nullptr);
         if (rank == 1 && fault == Fault::kCount) result = tuttiRecv(v.data(), 4, tuttiUint32, 0, comm, nullptr);
       }
-      // A rank that is done with the first may hear of it at the second.
+      // A rank that has completed the first may get the error in the second.
       for (int i = 0; i < 3 && result == tuttiSuccess; ++i) result = tuttiBarrier(comm, nullptr);
       if (result != tuttiMismatch) return Outcome{"result " + std::to_string(result), 0};
       const std::string text = tuttiGetLastError(comm);

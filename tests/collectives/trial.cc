@@ -103,7 +103,7 @@ void Trial::prepare(Memory* send, Memory* recv) {
 tuttiResult_t Trial::issue(tuttiComm_t comm, void* stream) {
   const auto type = static_cast<tuttiDataType_t>(public_value(spec_.type));
   const auto op = static_cast<tuttiRedOp_t>(public_value(spec_.op));
-  // All blocks alike: tests of their own have others.
+  // All blocks have equal counts: separate tests have other counts.
   const std::vector<std::size_t> counts(varies(spec_.collective) ? static_cast<std::size_t>(ranks_) : 0, spec_.count);
   const std::size_t* const c = counts.data();
   switch (spec_.collective) {
@@ -138,7 +138,7 @@ std::string Trial::check_guards(const Window& w, const char* name) const {
   return {};
 }
 
-// Out of place, no call writes its input; in place, only where the output lies.
+// Out of place, no call writes its input; in place, only at the output.
 std::string Trial::check_input() const {
   if (!gives()) {
     if (!spec_.in_place && !is_guard(send_window_.data, send_window_.bytes)) return "an ignored sendbuff was written";

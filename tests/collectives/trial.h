@@ -19,20 +19,20 @@ struct Spec {
   std::size_t count = 1;
   bool in_place = false;
   bool registered = false;   // memory from tuttiMemAlloc
-  std::size_t misalign = 0;  // bytes past a 64-byte boundary; each rank may have its own
-  std::size_t first = 0;     // with which element of the patterns the data begin
+  std::size_t misalign = 0;  // bytes past a 64-byte boundary; may differ between ranks
+  std::size_t first = 0;     // the element of the patterns with which the data begin
 
   [[nodiscard]] std::string text() const;
 };
 
-// Memory that grows and is used again, so that a thousand trials do not map memory a thousand times.
+// Memory that grows and is reused, so that a thousand trials do not map memory a thousand times.
 class Memory {
  public:
   Memory() = default;
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   ~Memory();
-  // At least `bytes`, 64-byte aligned; what was there is lost. Null if there is none.
+  // At least `bytes`, 64-byte aligned; its contents are lost. Null if memory is missing.
   std::byte* get(std::size_t bytes, bool registered);
 
  private:
@@ -69,10 +69,10 @@ class Trial {
   [[nodiscard]] std::size_t size() const { return size_of(spec_.type); }
   [[nodiscard]] std::size_t own() const { return static_cast<std::size_t>(rank_) * spec_.count; }
   [[nodiscard]] const CollectiveInfo& info() const { return info_of(spec_.collective); }
-  // Whether this rank's buffers have a meaning.
+  // Whether this rank's buffers are used.
   [[nodiscard]] bool gives() const { return has_any(info().input, rank_, spec_.root); }
   [[nodiscard]] bool receives() const { return has_any(info().output, rank_, spec_.root); }
-  // The operator that chooses this trial's data; collectives that move only use that of the sum.
+  // The operator that determines this trial's data; collectives that only move data use that of the sum.
   [[nodiscard]] ReduceOp op() const { return reduces(spec_.collective) ? spec_.op : ReduceOp::kSum; }
 
   Spec spec_;

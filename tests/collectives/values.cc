@@ -32,13 +32,13 @@ int largest_term(DataType type) {
   }
 }
 
-// How many ranks contribute something other than the neutral element to element i.
+// The number of ranks whose contribution to element i is not the neutral element.
 int active_ranks(DataType type, ReduceOp op) {
   if (op == ReduceOp::kProd) return 4;
   return size_of(type) == 1 ? 8 : 1'000'000;
 }
 
-// Of a complex number its parts'; of all others the type itself.
+// For a complex type the type of its parts; for all others the type itself.
 DataType part_of(DataType type) {
   if (type == DataType::kComplex64) return DataType::kFloat32;
   return type == DataType::kComplex128 ? DataType::kFloat64 : type;
@@ -112,7 +112,7 @@ std::shared_ptr<const Pattern> make_input(DataType type, ReduceOp op, int ranks,
     } else if (is_complex(type)) {
       store_complex(type, op, ranks, rank, i, random, at);
     } else {
-      // Zeros often, for the logical operators: with many ranks there is else no result but true.
+      // Zeros often, for the logical operators: with many ranks the result would otherwise always be true.
       const bool zero = is_logical(op) || type == DataType::kBool ? (random >> 32) % 4 != 0 : false;
       const std::uint64_t value = zero ? 0 : random;
       std::memcpy(at, &value, size);
@@ -161,7 +161,8 @@ void fill_with_any_bits(std::byte* target, DataType type, std::size_t count, int
   const std::size_t size = size_of(type);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t random = mix(static_cast<std::uint64_t>(rank) * 1'000'003 + i);
-    // What an element is, alike on all ranks for some, so that NaN meets NaN, zero meets zero, and numbers numbers.
+    // The kind of an element, the same on all ranks for some, so that NaN meets NaN, zero meets zero, and numbers
+    // numbers.
     const std::uint64_t kind = i % 2 == 0 ? i / 2 % 5 : random % 5;
     std::byte* const at = target + i * size;
     if (kind < 3) {

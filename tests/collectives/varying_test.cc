@@ -1,5 +1,5 @@
-// Blocks of different counts, through the public interface, against a naive model: every byte of every buffer is
-// compared, so that what lies between blocks must be as it was.
+// Blocks with different counts, through the public interface, compared with a naive model: every byte of every buffer
+// is compared, so that gaps between blocks must be unchanged.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -18,7 +18,7 @@ using Values = std::vector<std::uint32_t>;
 
 constexpr std::uint32_t kUntouched = 0xa5a5a5a5;
 
-// What all ranks call: the same arguments everywhere, drawn from one seed.
+// A call of all ranks: the same arguments everywhere, drawn from one seed.
 struct Round {
   std::vector<Counts> counts;         // [from][to]
   std::vector<Counts> displacements;  // [rank][block], in a buffer of that rank; empty: packed
@@ -108,7 +108,7 @@ class Rank {
     if (!r_.displacements.empty()) return r_.displacements[rank][block];
     return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(block), std::size_t{0});
   }
-  // What rank k holds as its own block, or as a buffer of blocks.
+  // Rank k's own block, or its buffer of blocks.
   [[nodiscard]] Values input(std::size_t k, std::size_t size) const {
     Values v(size);
     for (std::size_t i = 0; i < size; ++i) v[i] = value(r_.seed, k, i);
@@ -228,8 +228,8 @@ void check_transport(RunJob run, const std::string& transports) {
   }
 }
 
-// Runs `call` on every rank. It is refused there, or at the latest by the next operation: a rank that has met no
-// difference itself is told.
+// Runs `call` on every rank. It is refused there, or at the latest by the next operation: a rank that has not found a
+// difference itself gets the error too.
 template <class F>
 void check_refused(int ranks, tuttiResult_t expected, F&& call) {
   const auto outcomes = run_threads(ranks, "shm", [&](tuttiComm_t comm, int rank, int n) {
@@ -257,10 +257,10 @@ TEST_CASE("blocks of different counts between processes", "[processes]") {
   }
 }
 
-TEST_CASE("ranks that name different counts are told so", "[threads]") {
+TEST_CASE("ranks with different counts get an error", "[threads]") {
   std::vector<std::uint32_t> send(100);
   check_refused(3, tuttiMismatch, [&](tuttiComm_t comm, int rank, int) {
-    // Rank 1 expects an element more of rank 0 than that sends.
+    // Rank 1 expects one element more from rank 0 than rank 0 sends.
     Counts counts{4, 4, 4};
     Counts received{rank == 1 ? 5u : 4u, 4, 4};
     Values recv(20);
@@ -281,7 +281,7 @@ TEST_CASE("ranks that name different counts are told so", "[threads]") {
   });
 }
 
-TEST_CASE("arguments of blocks that cannot be are refused", "[threads]") {
+TEST_CASE("impossible arguments of blocks are refused", "[threads]") {
   check_refused(2, tuttiInvalidArgument, [&](tuttiComm_t comm, int rank, int) {
     Values send(10);
     Values recv(10);
@@ -304,7 +304,7 @@ TEST_CASE("arguments of blocks that cannot be are refused", "[threads]") {
                                tuttiUint32, comm, nullptr)) &&
         refused(tuttiAlltoAllV(send.data(), counts.data(), nullptr, recv.data(), nullptr, nullptr, tuttiUint32, comm,
                                nullptr));
-    // The communicator is as it was.
+    // The communicator is still usable.
     const tuttiResult_t then =
         tuttiAllGatherV(send.data(), own, recv.data(), counts.data(), nullptr, tuttiUint32, comm, nullptr);
     return all && then == tuttiSuccess ? tuttiInvalidArgument : tuttiInternalError;

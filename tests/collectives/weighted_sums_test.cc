@@ -1,4 +1,4 @@
-// Pre-multiplied sums: each rank multiplies its elements by a number of its own.
+// Pre-multiplied sums: each rank multiplies its elements by its own number.
 #include <array>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace tutti::internal::test {
 namespace {
 
-// 0, 1, -1 and 2 in each datatype, of which the sums below are exact whatever the order.
+// 0, 1, -1 and 2 in each datatype; their sums below are exact in every order.
 std::array<std::uint64_t, 4> numbers(DataType type) {
   switch (type) {
     case DataType::kFloat16: return {0, 0x3c00, 0xbc00, 0x4000};
@@ -32,7 +32,7 @@ void put(std::byte* to, DataType type, std::size_t number) {
   if (is_complex(type)) std::memcpy(to + part, to, part);
 }
 
-// sum over the first `end` ranks of scalar * x, rounded twice. By the reference, which has NaNs of its own.
+// sum over the first `end` ranks of scalar * x, rounded twice. By the reference, which has its own NaNs.
 std::vector<std::byte> expected_sum(DataType type, const std::vector<std::vector<std::byte>>& scalars,
                                     const std::vector<std::vector<std::byte>>& inputs, int end, bool has_nans) {
   const std::size_t size = size_of(type);

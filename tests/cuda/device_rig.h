@@ -16,7 +16,7 @@
 
 namespace tutti::internal::test {
 
-// Ends the program as skipped, with the driver's reason, where there is no device. Any other error is the tests'.
+// Ends the program as skipped, with the driver's reason, if there is no device. Any other error fails the tests.
 bool require_device();
 inline const bool kHasDevice = require_device();  // before anything else
 
@@ -32,7 +32,7 @@ class DeviceArray {
   explicit DeviceArray(std::size_t count) : count_(count) {
     must(cudaMalloc(&memory_, std::max<std::size_t>(1, count) * sizeof(T)), "cudaMalloc");
     must(cudaMemset(memory_, 0, count * sizeof(T)), "cudaMemset");
-    // Not before it returns, and streams of their own do not wait for it.
+    // cudaMemset may return before it is done, and the test's streams do not wait for it.
     must(cudaStreamSynchronize(nullptr), "cudaMemset");
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) { write(values); }
@@ -70,7 +70,7 @@ class DeviceStreamOwner {
   cudaStream_t stream_ = nullptr;
 };
 
-// Any bits: NaNs, infinities, denormals among them.
+// Arbitrary bits, including NaNs, infinities, denormals.
 inline std::vector<std::byte> random_bytes(std::size_t bytes, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<std::byte> values(bytes);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRounds = 7;
 
-// The median over the rounds of one call's microseconds. `queue` queues one call; `wait` waits for all.
+// The median over the rounds of the microseconds of one call. `queue` queues one call; `wait` waits for all.
 double time_us(int calls, const std::function<void()>& queue, const std::function<void()>& wait) {
   std::vector<double> rounds;
   queue();
@@ -76,7 +76,7 @@ void reductions(std::size_t bytes, double peak_gbs) {
   }
 }
 
-// One launch for all ranks, or a rendezvous, in so many columns of thread blocks; 0: as many as the library takes.
+// One launch for all ranks, or a rendezvous, with this many columns of thread blocks; 0: the library's choice.
 void direct(int ranks, std::size_t bytes, double peak_gbs, bool together, std::initializer_list<unsigned> columns,
             DataType type) {
   DirectJob job(ranks);
@@ -112,7 +112,7 @@ void direct(int ranks, std::size_t bytes, double peak_gbs, bool together, std::i
   }
 }
 
-// Of graphs with many calls, so that the host's launches do not count; beside an empty kernel's.
+// With graphs of many calls, so that the host's launches do not count; compared with an empty kernel.
 void direct_latency(int ranks, std::size_t bytes) {
   constexpr int kCalls = 100;
   DirectJob job(ranks);

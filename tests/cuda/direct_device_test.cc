@@ -1,5 +1,5 @@
-// All-reduce by the kernel of direct collectives: every datatype and operator, by one launch and by a rendezvous.
-// What the other collectives do is tested through the library (tests/device).
+// All-reduce by the kernel of direct collectives: every datatype and operator, by one launch and by a rendezvous. The
+// other collectives are tested through the library (tests/device).
 #include "catch_compat.h"
 #include "direct_job.h"
 #include "reference/reduction.h"
@@ -17,7 +17,7 @@ struct Shape {
   bool in_place;
 };
 
-// Checks what all ranks have.
+// Checks the outputs of all ranks.
 void check(DirectJob& job, const Shape& shape, bool together) {
   const std::size_t bytes = shape.count * size_of(shape.type);
   std::vector<DeviceArray<std::byte>> in;

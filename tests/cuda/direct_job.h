@@ -1,4 +1,4 @@
-// Ranks of one CUDA device that reach each other's buffers, and rendezvous on it.
+// Ranks of one CUDA device that can access each other's buffers, and rendezvous on it.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class DirectJob {
   DirectJob& operator=(const DirectJob&) = delete;
   ~DirectJob() { (void)cudaFreeHost(control_); }
   [[nodiscard]] const DirectKernels& kernels() const { return *kernels_; }
-  // An all-reduce of sums of floats in place, but for what the caller changes.
+  // An all-reduce of sums of floats in place; the caller may change fields.
   DirectCall call(int rank, std::byte* buffer) {
     DirectCall c;
     c.collective = Collective::kAllReduce;
@@ -44,7 +44,7 @@ class DirectJob {
   void launch(const DirectCall& call, unsigned columns) {
     launch_in(call, columns, streams[static_cast<std::size_t>(call.rank)].get());
   }
-  // A graph of so many calls, which the caller destroys.
+  // A graph of `calls` calls, which the caller destroys.
   cudaGraphExec_t capture(const DirectCall& call, int calls, unsigned columns = 1) {
     const cudaStream_t stream = streams[static_cast<std::size_t>(std::max(0, call.rank))].get();
     cudaGraph_t graph = nullptr;
@@ -59,12 +59,12 @@ class DirectJob {
   void replay(const std::vector<cudaGraphExec_t>& graphs) {
     for (std::size_t r = 0; r < graphs.size(); ++r) must(cudaGraphLaunch(graphs[r], streams[r].get()), "launch");
   }
-  // In any of the streams; all parts.
+  // In one of the streams; all parts.
   void launch_in(const DirectCall& call, unsigned columns, cudaStream_t stream) const {
     const Status put = kernels_->launch(call, reinterpret_cast<memory::CudaDevice::Stream>(stream), columns);
     if (!put.is_ok()) throw std::runtime_error(put.message());
   }
-  // Waits for all that is queued on them.
+  // Waits for everything that is queued on them.
   void finish() const {
     for (const auto& stream : streams) must(cudaStreamSynchronize(stream.get()), "synchronize");
   }

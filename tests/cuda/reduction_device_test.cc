@@ -1,4 +1,4 @@
-// Every operator of every datatype on a CUDA device: the host's bits.
+// Every operator of every datatype on a CUDA device gives the same bits as on the host.
 #include <cstring>
 #include <functional>
 
@@ -12,7 +12,7 @@ using namespace tutti::internal::test;
 
 namespace {
 
-// Calls f(type, op) for all that are defined.
+// Calls f(type, op) for all defined combinations.
 void for_all(const std::function<void(DataType, ReduceOp)>& f) {
   for (int t = 0; t < kDataTypes; ++t) {
     for (int o = 0; o < kReduceOps; ++o) {
@@ -27,7 +27,7 @@ struct Case {
   ReduceOp op;
   int inputs;
   std::size_t count;
-  std::size_t in_offset = 0;  // elements in front of each input, of the i-th i times as many
+  std::size_t in_offset = 0;  // elements before each input, i times as many before the i-th
   std::size_t out_offset = 0;
   bool in_place = false;
   std::uint32_t divisor = 0;
@@ -40,7 +40,7 @@ std::string name_of(const Case& c) {
          ", divisor " + std::to_string(c.divisor);
 }
 
-// Empty, or where the device's bits are others.
+// Empty, or where the device's bits differ.
 std::string compare(const Case& c, const std::vector<std::vector<std::byte>>& inputs) {
   const std::size_t size = size_of(c.type);
   std::vector<std::byte> wanted = inputs[0];

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What tools/device_bundle calls FOLDER/run.
+# tools/device_bundle calls this as FOLDER/run.
 set -uo pipefail
 
 all_parts=(device torch sanitizer speed host)
@@ -19,7 +19,7 @@ report=$folder/report.txt
 failed=0
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
-# section SECONDS COMMAND...: what it prints goes to the report, under its name.
+# section SECONDS COMMAND...: the output goes to the report, under that name.
 section() {
   local seconds=$1 status=0 began=$SECONDS
   shift
@@ -29,7 +29,7 @@ section() {
   return "$status"
 }
 
-# As section, of what must succeed.
+# Like section, for a command that must succeed.
 test_section() {
   section "$@" && return
   failed=$((failed + 1))
@@ -52,7 +52,7 @@ run_torch() {
     echo '==> no PyTorch here' >>"$report"
     return
   fi
-  # One that cannot be imported, or is not for CUDA, fails.
+  # A torch that cannot be imported, or is not for CUDA, fails.
   test_section 60 python3 -c 'import torch; print(torch.__version__); assert torch.version.cuda' || return
   (
     cd "$here/backend" || exit

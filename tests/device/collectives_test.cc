@@ -1,4 +1,4 @@
-// Collectives, sends and receives on device memory give the bytes that they give on the host's.
+// Collectives, sends and receives on device memory give the same bytes as on host memory.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -26,10 +26,10 @@ struct Arguments {
 struct Kind {
   const char* name;
   tuttiResult_t (*call)(const Arguments& a);
-  bool input_blocks;   // the input is a block for each rank
-  bool output_blocks;  // the output is
+  bool input_blocks;   // the input has a block for each rank
+  bool output_blocks;  // the output has a block for each rank
   bool combines;
-  bool prefixes;                         // of ranks
+  bool prefixes;                         // of the ranks before
   std::ptrdiff_t (*in_place)(int rank);  // blocks from the input to the output of a call in place; null: not allowed
 };
 
@@ -92,8 +92,8 @@ std::size_t size_of_type(tuttiDataType_t type) {
   }
 }
 
-// Bytes that make no NaN of any type, by Knuth's linear congruential generator (MMIX). They repeat themselves, as they
-// take long under sanitizers, but no piece is like another.
+// Bytes without a NaN in any type, by Knuth's linear congruential generator (MMIX). They repeat, because they take
+// long under sanitizers, but no two pieces are equal.
 Bytes input_of(int rank, std::size_t bytes, unsigned seed) {
   constexpr std::size_t kPeriod = 65'521;  // a prime
   std::uint64_t state = seed * 1000 + static_cast<unsigned>(rank);
@@ -119,7 +119,7 @@ struct Case {
   bool in_graph = false;
 };
 
-// What `call` puts into the stream, by way of a graph.
+// Runs the calls of `call` through a graph in the stream.
 void replay(const DeviceJob& job, int device, const TestStream& stream, const std::function<void()>& call) {
   const TestDriver& driver = TestDriver::get();
   const UseDevice use(device);
@@ -139,7 +139,7 @@ void replay(const DeviceJob& job, int device, const TestStream& stream, const st
   TestDriver::must(driver.destroy_exec(made), "destroy");
 }
 
-// What each rank has in its output afterwards; in place: in the one buffer.
+// The output of each rank afterwards; in place: the one buffer.
 std::vector<Bytes> run(DeviceJob& job, const Case& c) {
   std::vector<Bytes> results(static_cast<std::size_t>(c.ranks));
   const std::size_t block = c.count * size_of_type(c.type);
@@ -179,8 +179,8 @@ std::vector<Bytes> run(DeviceJob& job, const Case& c) {
   return results;
 }
 
-// What ranks get that one kernel serves: it combines in the order of ranks, where the host's algorithms have others.
-// `results`: the host's.
+// The results if one kernel runs the call: it combines in the order of ranks, while the host's algorithms use other
+// orders. `results`: the host's.
 void combine_in_order(const Case& c, std::vector<Bytes>* results) {
   using tutti::internal::DataType;
   using tutti::internal::ReduceOp;
@@ -221,12 +221,12 @@ bool is_one_device(const DeviceJob& job) {
 void compare(DeviceJob& device, DeviceJob& host, const Case& c) {
   INFO(c.kind->name << ", " << c.ranks << " ranks, count " << c.count << ", type " << c.type << ", op " << c.op
                     << ", root " << c.root << (c.in_place ? ", in place" : "") << (c.in_graph ? ", in a graph" : ""));
-  // On a rank that gets nothing the output stays as it was, on the host as well.
+  // On a rank without a result the output stays unchanged, on the host as well.
   const std::vector<Bytes> expected = run(host, c);
   const std::vector<Bytes> got = run(device, c);
   bool same_bytes = got == expected;
   if (is_one_device(device) && c.kind->combines && !c.kind->prefixes) {
-    // By the kernel; or as on the host, if a thread came late.
+    // By the kernel; or as on the host, if a thread was late.
     std::vector<Bytes> in_order = expected;
     combine_in_order(c, &in_order);
     same_bytes = got == in_order || (same_bytes && !c.in_graph);
@@ -277,7 +277,7 @@ TEST_CASE("every collective in a graph") {
   }
 }
 
-// Of integers: pieces may be combined in another order than the whole.
+// With integers: pieces may be combined in another order than the whole.
 TEST_CASE("long vectors pass in pieces") {
   need_device();
   const int ranks = GENERATE(2, 3);
@@ -292,7 +292,7 @@ TEST_CASE("long vectors pass in pieces") {
   }
 }
 
-TEST_CASE("a count that differs is noticed although the first pieces are alike") {
+TEST_CASE("a different count is detected although the first pieces are equal") {
   need_device();
   DeviceJob job(2);
   std::array<tuttiResult_t, 2> ended{};
@@ -316,7 +316,7 @@ TEST_CASE("a count that differs is noticed although the first pieces are alike")
   }
 }
 
-TEST_CASE("blocks of varying counts leave what lies between them alone") {
+TEST_CASE("blocks of varying counts leave the gaps between them unchanged") {
   need_device();
   constexpr int kRanks = 3;
   // In elements of 4 bytes: rank r's block has 5 + r, with gaps between blocks.
@@ -362,7 +362,7 @@ TEST_CASE("blocks of varying counts leave what lies between them alone") {
   CHECK(same_bytes);
 }
 
-TEST_CASE("operators of the program's, and scalars in device memory") {
+TEST_CASE("user-defined operators, and scalars in device memory") {
   need_device();
   DeviceJob job(2);
   job.each([&](int r) {
@@ -431,7 +431,7 @@ TEST_CASE("groups of calls and transfers") {
       if (sums[static_cast<std::size_t>(i)].get() != Bytes(100, std::byte(3 * i + 3)))
         throw std::runtime_error("another sum");
     }
-    // One alone in each direction, through the default stream, which the ranks of a device share.
+    // One single transfer in each direction, through the default stream, which the ranks of a device share.
     if (job.device(0) == job.device(1)) return;
     const UseDevice use(device);
     if (r == 0) check_success(tuttiSend(send.data(), 1000, tuttiUint8, 1, comm, nullptr), comm);

@@ -1,5 +1,5 @@
-// Memory and streams of CUDA devices for tests, through the driver's own interface: of devices where there are some,
-// of the stand-in (stand_in.cc) where it comes first in LD_LIBRARY_PATH.
+// Memory and streams of CUDA devices for tests, through the driver's own interface: real devices if there are any, or
+// those of the stand-in (stand_in.cc) if it comes first in LD_LIBRARY_PATH.
 #pragma once
 
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ namespace tutti::internal::test {
 
 using Driver = memory::CudaDriver;
 
-// What tests need of the driver and the library does not.
+// Functions of the driver that tests need and the library does not.
 struct TestDriver {
   int (*init)(unsigned) = nullptr;
   int (*device_count)(int*) = nullptr;
@@ -53,7 +53,7 @@ struct TestDriver {
   int (*launch)(Driver::Graph, Driver::Stream) = nullptr;
   int (*destroy_graph)(Driver::Graph) = nullptr;
   int (*destroy_exec)(Driver::Graph) = nullptr;
-  // The stand-in's alone.
+  // Only the stand-in has these.
   int (*live)() = nullptr;
   int (*make_broken)(int) = nullptr;
   int (*fail)(int) = nullptr;
@@ -112,7 +112,7 @@ struct TestDriver {
   }
 };
 
-// Ends the program with the status that Meson takes for skipped if there is no device; but the stand-in must be there.
+// Ends the program with Meson's status for skipped if there is no device; but the stand-in must be there.
 inline void need_device() {
   if (TestDriver::get().devices > 0) return;
   if (std::getenv("STAND_IN_DEVICES") != nullptr) throw std::runtime_error("the stand-in was not found");
@@ -120,7 +120,7 @@ inline void need_device() {
   std::exit(77);
 }
 
-// Whether the stand-in is there, of which a case needs this function; says so if not.
+// Whether the stand-in, whose `function` a case needs, is there; prints a line if not.
 inline bool has_stand_in(const void* function) {
   if (function == nullptr) std::puts("left out: this case needs the stand-in for the driver, and here is a device");
   return function != nullptr;
@@ -153,14 +153,14 @@ class DeviceBytes {
   DeviceBytes(DeviceBytes&& other) noexcept
       : device_(other.device_), bytes_(other.bytes_), address_(std::exchange(other.address_, 0)) {}
   DeviceBytes& operator=(DeviceBytes&&) = delete;
-  // Not freed at once: the driver waits for all streams then, and lets no other thread call it meanwhile, which may
-  // have to for a stream to end.
+  // Not freed at once: the driver then waits for all streams, and blocks calls of other threads, which may be needed to
+  // end a stream.
   ~DeviceBytes() {
     if (address_ == 0) return;
     const std::lock_guard lock(mutex());
     left().emplace_back(device_, address_);
   }
-  // Of what has gone. When no stream waits for anything.
+  // Frees the memory of destroyed objects. Called when no stream waits.
   static void free_all() {
     const std::lock_guard lock(mutex());
     for (const auto& [device, address] : left()) {
@@ -228,7 +228,7 @@ class TestStream {
   Driver::Stream stream_ = nullptr;
 };
 
-// The text of what has failed, for checks.
+// The text of a failure, for checks.
 inline std::string text_of(tuttiResult_t result, tuttiComm_t comm = nullptr) {
   return std::to_string(static_cast<int>(result)) + ": " + tuttiGetLastError(comm);
 }
@@ -250,15 +250,15 @@ class DeviceJob {
   [[nodiscard]] int ranks() const { return static_cast<int>(comms_.size()); }
   [[nodiscard]] int device(int rank) const { return devices_[static_cast<std::size_t>(rank)]; }
   tuttiComm_t& comm(int rank) { return comms_[static_cast<std::size_t>(rank)]; }
-  // In each(): returns when all ranks have come here, or one has failed. Where graphs wait for each other on a device,
-  // no thread may call the driver for what waits for the device, such as memory or the first launch of a graph in a new
-  // stream, before all of them run.
+  // In each(): returns when all ranks have arrived here, or one has failed. If graphs wait for each other on a device,
+  // no thread may make a call of the driver that waits for the device, such as allocating memory or the first launch of
+  // a graph in a new stream, before all of them run.
   void all_come() const {
     const int turn = ++come_;
     const int wanted = (turn + ranks() - 1) / ranks() * ranks();
     while (come_ < wanted && !failed_) std::this_thread::yield();
   }
-  // body(rank), each in a thread; what one throws is thrown.
+  // Runs body(rank), each in a thread; rethrows the first exception.
   void each(const std::function<void(int)>& body) const {
     std::vector<std::thread> threads;
     std::vector<std::string> errors(comms_.size());
@@ -286,7 +286,7 @@ class DeviceJob {
   mutable std::atomic<bool> failed_{false};
 };
 
-// Throws what is no success.
+// Throws if the result is not success.
 inline void check_success(tuttiResult_t result, tuttiComm_t comm) {
   if (result != tuttiSuccess) throw std::runtime_error(text_of(result, comm));
 }

@@ -1,4 +1,4 @@
-// Operations on device memory become part of graphs.
+// Operations on device memory in graphs.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -26,11 +26,11 @@ TEST_CASE("graphs are captured and replayed") {
     const UseDevice use(device);
     Driver::Graph graph = nullptr;
     Driver::Graph made = nullptr;
-    // Made before, as what is done once may not be captured.
+    // Called before the capture, because one-time work may not be captured.
     buffer.set(Bytes(1000, std::byte(1)));
     sum(*job, r, buffer, 1000, stream.get());
     stream.wait();
-    // Where one thread captures, others may not do all.
+    // While one thread captures, others may not make every call.
     auto all_come = [&, steps = 0]() mutable {
       steps += 2;
       ++come;
@@ -48,7 +48,7 @@ TEST_CASE("graphs are captured and replayed") {
     for (int i = 0; i < 5; ++i) {
       buffer.set(Bytes(1000, std::byte(r + i)));
       TestDriver::must(driver.launch(made, stream.handle()), "launch");
-      // Beside it, not part of it.
+      // Beside the graph, not part of it.
       TestDriver::must(driver.launch(made, stream.handle()), "launch");
       stream.wait();
       const Bytes got = buffer.get();
@@ -59,7 +59,7 @@ TEST_CASE("graphs are captured and replayed") {
     kept[static_cast<std::size_t>(r)] = made;
   });
   job.reset();
-  // Of a communicator that has gone nothing is waited for.
+  // After a communicator is gone, no graph waits for it.
   for (int r = 0; r < 2; ++r) {
     const int device = r % driver.devices;
     const TestStream stream(device);
@@ -70,7 +70,7 @@ TEST_CASE("graphs are captured and replayed") {
   }
 }
 
-TEST_CASE("what a graph has captured of several streams runs in the order of the calls, and eager calls behind it") {
+TEST_CASE("a graph captured from several streams runs in the order of the calls, and eager calls after it") {
   need_device();
   const TestDriver& driver = TestDriver::get();
   constexpr std::size_t kLong = 20'000'000;
@@ -192,7 +192,7 @@ TEST_CASE("an abort ends a graph that waits on the device") {
   TestDriver::must(driver.launch(made, stream.handle()), "launch");
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   CHECK_FALSE(stream.quiet());
-  // By the other rank.
+  // Aborted by the other rank.
   CHECK(tuttiCommAbort(comms[1]) == tuttiSuccess);
   stream.wait();
   CHECK(tuttiCommAbort(comms[0]) == tuttiSuccess);
@@ -205,7 +205,7 @@ TEST_CASE("an abort ends a graph that waits on the device") {
 
 namespace {
 
-// One graph with an all-reduce of so many bytes in place.
+// One graph with an all-reduce of `bytes` bytes in place.
 Driver::Graph capture(tuttiComm_t comm, const TestStream& stream, const DeviceBytes& buffer, std::size_t bytes) {
   const TestDriver& driver = TestDriver::get();
   Driver::Graph graph = nullptr;
@@ -249,7 +249,7 @@ struct Pair {
 
 }  // namespace
 
-TEST_CASE("buffers of a rank that has given up are not touched by one that comes late") {
+TEST_CASE("a late rank does not touch the buffers of a rank that has given up") {
   need_device();
   const bool aborts = GENERATE(true, false);
   Pair pair(aborts ? 20'000 : 100);
@@ -265,7 +265,7 @@ TEST_CASE("buffers of a rank that has given up are not touched by one that comes
   CHECK(untouched);
 }
 
-TEST_CASE("a rank may capture what it does not use") {
+TEST_CASE("a rank may capture a graph that it does not launch") {
   need_device();
   Pair pair;
   const TestDriver& driver = TestDriver::get();
@@ -283,7 +283,7 @@ TEST_CASE("a graph that runs when another rank has left is an error") {
   need_device();
   Pair pair;
   pair.graphs = {capture(pair.comms[0], pair.one, pair.a, 100'000), capture(pair.comms[1], pair.two, pair.b, 100'000)};
-  // A rank that serves itself alone waits a moment for the others before it leaves.
+  // A rank that serves only itself waits a moment for the others before it leaves.
   CHECK(tuttiCommDestroy(std::exchange(pair.comms[0], nullptr)) == tuttiSuccess);
   pair.launch(1);
   pair.two.wait();

@@ -1,4 +1,4 @@
-// Operations on device memory keep the order of their streams, and end whatever happens.
+// Operations on device memory keep the order of their streams, and always end.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -17,10 +17,10 @@ void wait_while(const std::atomic<bool>& flag) {
   while (flag) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-// What a stream is kept at until it is opened.
+// Holds a stream until it is opened.
 struct Gate {
   std::atomic<bool> closed{true};
-  std::atomic<bool> on_the_way{true};  // the stream has not come to it
+  std::atomic<bool> on_the_way{true};  // the stream has not reached it
   static void hold(void* gate) {
     static_cast<Gate*>(gate)->on_the_way = false;
     wait_while(static_cast<Gate*>(gate)->closed);
@@ -29,7 +29,7 @@ struct Gate {
 
 }  // namespace
 
-TEST_CASE("an operation begins when its stream has come to it, and what follows waits for its end") {
+TEST_CASE("an operation begins when its stream has reached it, and later work waits for its end") {
   need_device();
   const int held = GENERATE(0, 1);
   DeviceJob job(2);
@@ -42,7 +42,7 @@ TEST_CASE("an operation begins when its stream has come to it, and what follows 
     if (r == held) stream.call(&Gate::hold, &gate);
     sum(job, r, buffer, 1000, stream.get());
     sum(job, r, buffer, 1000, stream.get());
-    // Nobody has waited for anything.
+    // No thread has waited.
     if (++called == 2) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       early = stream.quiet();
@@ -54,7 +54,7 @@ TEST_CASE("an operation begins when its stream has come to it, and what follows 
   CHECK_FALSE(early);
 }
 
-TEST_CASE("memory can be freed while an operation is under way") {
+TEST_CASE("memory can be freed while an operation is in flight") {
   need_device();
   DeviceJob job(2);
   Gate gate;
@@ -90,7 +90,7 @@ TEST_CASE("streams of one communicator, in the order of the calls") {
     for (int i = 0; i < 50; ++i) {
       a.set(Bytes(70'000, std::byte(i + r)));
       b.set(Bytes(64, std::byte(100 - i)));
-      // Each behind the other, whatever its stream.
+      // Each runs after the previous one, in any of the streams.
       sum(job, r, a, 70'000, i % 3 == 0 ? two.get() : one.get());
       sum(job, r, b, 64, i % 2 == 0 ? one.get() : two.get());
       sum(job, r, a, 30'000, i % 2 == 0 ? one.get() : two.get());
@@ -127,7 +127,7 @@ TEST_CASE("one thread calls for several ranks, in a group or not") {
   }
 }
 
-TEST_CASE("a call that is refused is none that the other ranks' calls meet") {
+TEST_CASE("a refused call does not match the other ranks' calls") {
   need_device();
   DeviceJob job(2);
   job.each([&](int r) {
@@ -213,7 +213,7 @@ TEST_CASE("a communicator that is aborted while a group waits with it stays unti
   DeviceBytes::free_all();
 }
 
-TEST_CASE("an abort lets streams go on") {
+TEST_CASE("an abort lets streams continue") {
   need_device();
   DeviceJob job(2);
   const TestStream stream(job.device(0));
@@ -224,7 +224,7 @@ TEST_CASE("an abort lets streams go on") {
   CHECK_FALSE(stream.quiet());
   CHECK(tuttiCommAbort(std::exchange(job.comm(0), nullptr)) == tuttiSuccess);
   stream.wait();
-  // The other rank's fail, and its streams go on as well.
+  // The other rank's operations fail, and its streams continue as well.
   const TestStream other(job.device(1));
   tuttiResult_t failed = tuttiSuccess;
   for (int i = 0; i < 20'000 && failed == tuttiSuccess; ++i) {
@@ -237,7 +237,7 @@ TEST_CASE("an abort lets streams go on") {
   other.wait();
 }
 
-TEST_CASE("an operation that a rank does not call times out, and the stream goes on") {
+TEST_CASE("an operation that a rank does not call times out, and the stream continues") {
   need_device();
   const std::array<int, 2> devices = {0, TestDriver::get().devices - 1};
   std::array<tuttiComm_t, 2> comms{};
@@ -256,7 +256,7 @@ TEST_CASE("an operation that a rank does not call times out, and the stream goes
   for (tuttiComm_t comm : comms) (void)tuttiCommAbort(comm);
 }
 
-TEST_CASE("that a stream comes late is no timeout") {
+TEST_CASE("a late stream is not a timeout") {
   need_device();
   const std::array<int, 2> devices = {0, TestDriver::get().devices - 1};
   std::array<tuttiComm_t, 2> comms{};
@@ -268,7 +268,7 @@ TEST_CASE("that a stream comes late is no timeout") {
   const TestStream two(devices[1]);
   const DeviceBytes a(devices[0], Bytes(100, std::byte(1)));
   const DeviceBytes b(devices[1], Bytes(100, std::byte(2)));
-  // Both: a rank that waits for the other does count.
+  // Both streams: a rank that waits for the other does count.
   one.call(&Gate::hold, &gate);
   two.call(&Gate::hold, &gate);
   CHECK(tuttiAllReduce(a.data(), a.data(), 100, tuttiUint8, tuttiSum, comms[0], one.get()) == tuttiSuccess);
@@ -283,7 +283,7 @@ TEST_CASE("that a stream comes late is no timeout") {
   DeviceBytes::free_all();
 }
 
-TEST_CASE("whichever call of the driver fails, what was called ends") {
+TEST_CASE("whichever call of the driver fails, operations end") {
   need_device();
   if (!has_stand_in(reinterpret_cast<const void*>(TestDriver::get().fail))) return;
   bool all_passed = false;
@@ -293,13 +293,13 @@ TEST_CASE("whichever call of the driver fails, what was called ends") {
     REQUIRE(tuttiCommInitAll(comms.data(), 2, devices.data()) == tuttiSuccess);
     const TestStream stream(0);
     const DeviceBytes buffer(0, Bytes(14'000'000, std::byte(1)));
-    // The other rank calls nothing: what was called ends by the abort.
+    // The other rank calls nothing: the abort ends the operation.
     (void)TestDriver::get().fail(n);
     const tuttiResult_t called =
         tuttiAllReduce(buffer.data(), buffer.data(), 14'000'000, tuttiUint8, tuttiSum, comms[0], stream.get());
     all_passed = TestDriver::get().fail(-1) >= 0;
     INFO("call " << n << ": " << tuttiGetLastError(comms[0]));
-    // Some have another way.
+    // Some calls have another path.
     if (all_passed) CHECK(called == tuttiSuccess);
     if (called != tuttiSuccess) CHECK((called == tuttiUnhandledCudaError || called == tuttiInvalidArgument));
     for (tuttiComm_t comm : comms) CHECK(tuttiCommAbort(comm) == tuttiSuccess);
@@ -318,7 +318,8 @@ TEST_CASE("a communicator whose device has failed can be destroyed") {
   const DeviceBytes buffer(job.device(0), Bytes(100, std::byte(1)));
   stream.call(&Gate::hold, &gate);
   sum(job, 0, buffer, 100, stream.get());
-  // A function that a stream comes to while the device is broken is not called, and nobody frees what it was given.
+  // If a stream reaches a function while the device is broken, the function is not called, and its argument is not
+  // freed.
   wait_while(gate.on_the_way);
   (void)TestDriver::get().make_broken(1);
   CHECK(tuttiCommFinalize(job.comm(0)) == tuttiUnhandledCudaError);
@@ -347,7 +348,7 @@ TEST_CASE("communicators that are split keep the device") {
   });
 }
 
-TEST_CASE("a split says where the new communicator's buffers are") {
+TEST_CASE("a split takes the device of the new communicator's buffers from its configuration") {
   need_device();
   DeviceJob job(2);
   job.each([&](int r) {
@@ -374,7 +375,7 @@ TEST_CASE("a split says where the new communicator's buffers are") {
   });
 }
 
-TEST_CASE("what cannot be is refused") {
+TEST_CASE("impossible device arguments are refused") {
   std::array<tuttiComm_t, 2> comms{};
   const std::array<int, 2> mixed = {0, -1};
   CHECK(tuttiCommInitAll(comms.data(), 2, mixed.data()) == tuttiInvalidArgument);
@@ -413,7 +414,7 @@ TEST_CASE("what cannot be is refused") {
   }
 }
 
-TEST_CASE("a call is refused for buffers of the host, or an algorithm that does not serve it") {
+TEST_CASE("a call with host buffers, or with a forced algorithm that does not support it, is refused") {
   need_device();
   std::array<tuttiComm_t, 2> comms{};
   const std::array<int, 2> devices = {0, 0};
@@ -428,7 +429,7 @@ TEST_CASE("a call is refused for buffers of the host, or an algorithm that does 
   CHECK(std::string(tuttiGetLastError(comms[0])).find("send buffer") != std::string::npos);
   CHECK(tuttiAllReduce(buffer.data(), host.data(), 100, tuttiUint8, tuttiSum, comms[0], stream.get()) ==
         tuttiInvalidArgument);
-  // The ring does not keep the order of ranks.
+  // A ring does not keep the order of ranks.
   tuttiRedOp_t ordered{};
   const auto keep = [](const void* in, void* inout, size_t count, tuttiDataType_t, void*) {
     std::memcpy(inout, in, count);
@@ -444,7 +445,7 @@ TEST_CASE("a call is refused for buffers of the host, or an algorithm that does 
   DeviceBytes::free_all();
 }
 
-TEST_CASE("nothing is left of communicators that have gone") {
+TEST_CASE("destroyed communicators leave nothing behind") {
   need_device();
   if (!has_stand_in(reinterpret_cast<const void*>(TestDriver::get().live))) return;
   const auto use = [] {

@@ -1,4 +1,4 @@
-// Calls on device memory that one rank refuses for their arguments: the others are told.
+// Calls on device memory that one rank refuses because of their arguments: the others receive the reason.
 #include <chrono>
 #include <cstdlib>
 #include <stdexcept>
@@ -18,7 +18,7 @@ void sleep_ms(int ms) {
   std::this_thread::sleep_for(std::chrono::milliseconds(ms));
 }
 
-// Whose notices come, and whose refusals end, after so long.
+// Sets the time after which notices are logged and refusals fail an operation.
 class NoticeTime {
  public:
   explicit NoticeTime(const char* ms) { ::setenv("TUTTI_WAIT_NOTICE_MS", ms, 1); }
@@ -37,7 +37,7 @@ void require_refusal(DeviceJob& job, int r, const DeviceBytes& buffer, void* str
 
 }  // namespace
 
-TEST_CASE("refusal on a device: a rank that calls again goes on with the others") {
+TEST_CASE("refusal on a device: a rank that calls again continues with the others") {
   need_device();
   const int ranks = GENERATE(2, 4);
   const bool grouped = GENERATE(false, true);

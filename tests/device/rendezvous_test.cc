@@ -1,4 +1,4 @@
-// The rendezvous of ranks (device/rendezvous.h), without streams: who takes part, when all are there, and how it ends.
+// The rendezvous of ranks (device/rendezvous.h), without streams: its members, when all are there, and how it ends.
 #include "device/rendezvous.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include "catch_compat.h"
 #include "device_rig.h"
 
-// What the stand-in for the driver takes for code for its devices.
+// The stand-in for the driver takes this for code for its devices.
 extern "C" const unsigned char tutti_device_image[1] = {0};
 
 namespace tutti::internal {
@@ -38,7 +38,7 @@ Secret new_secret() {
   return secret;
 }
 
-// Of a communicator on one machine: so many ranks in this process, and then so many in others.
+// The ranks of a communicator on one machine: `here` in this process, then `elsewhere` in other ones.
 std::vector<PeerInfo> peers(int here, int elsewhere = 0) {
   std::vector<PeerInfo> all(static_cast<std::size_t>(here + elsewhere));
   for (int r = 0; r < here + elsewhere; ++r) {
@@ -69,7 +69,7 @@ std::int64_t ms_of(const std::function<void()>& body) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Rank `rank` brings a batch in a thread of its own, as a rank that may bring more.
+// Rank `rank` brings a batch in its own thread, like a rank that may bring more.
 void bring_elsewhere(DeviceRendezvous& rendezvous, int rank, DeviceSubmission* submission) {
   std::thread([&] { CHECK(rendezvous.bring(rank, submission).all.empty()); }).join();
 }
@@ -96,7 +96,7 @@ TEST_CASE("rendezvous: the last rank gets the batches of all in the order of ran
   const DeviceRendezvous::Launch launch = ranks[1].bring(1, second.get());
   CHECK(launch.all == std::vector<DeviceSubmission*>{first.get(), second.get(), third.get()});
   CHECK(launch.one_device);
-  // Longer than a rank waits for one that is late.
+  // Longer than a rank waits for a late one.
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   finished = true;
   ranks[1].finish();
@@ -123,7 +123,7 @@ TEST_CASE("rendezvous: ranks launch alone if one is late, and the late one does 
   ranks[0].finish();
 }
 
-TEST_CASE("rendezvous: a rank waits for none that its own thread serves") {
+TEST_CASE("rendezvous: a rank does not wait for ranks that its own thread serves") {
   test::need_device();
   Ranks ranks(2);
   const FailureState failure;
@@ -140,7 +140,7 @@ TEST_CASE("rendezvous: a rank waits for none that its own thread serves") {
   CHECK(alone->state == State::kAlone);
 }
 
-TEST_CASE("rendezvous: a rank that leaves, a batch that is given up and a failure let the others launch alone") {
+TEST_CASE("rendezvous: a rank that leaves, an abandoned batch and a failure let the others launch alone") {
   test::need_device();
   Ranks ranks(3);
   FailureState failure;
@@ -201,7 +201,7 @@ TEST_CASE("rendezvous: all ranks have the same mailboxes, which serve others whe
   }
   const int live = test::TestDriver::get().live();
   graph.reset();
-  // The last one given back comes first.
+  // The one that was given back last is taken first.
   Ranks last(2, secret);
   const DirectCall again = mailboxes_of(last[1], 1);
   CHECK(again.mailboxes == one.mailboxes);
@@ -229,7 +229,7 @@ TEST_CASE("rendezvous: no rank has windows if one has none, and what the others 
   for (int i = 0; i < 20; ++i) {
     const auto rendezvous = DeviceRendezvous::join(new_secret(), peers(1, 1), 0, device());
     int asked = 0;
-    // The other rank offers nothing: so no rank is asked whether it can map the windows.
+    // The other rank offers nothing: so no rank tries to map the windows.
     const auto all_gather = [&](const std::string& own) -> Result<std::vector<std::string>> {
       ++asked;
       CHECK(own.size() > 64);
@@ -246,12 +246,12 @@ TEST_CASE("rendezvous: no rank has windows if one has none, and what the others 
   CHECK(test::TestDriver::get().live() == live);
 }
 
-TEST_CASE("rendezvous: the words of another rank about its window are checked") {
+TEST_CASE("rendezvous: another rank's description of its window is checked") {
   test::need_device();
   const auto rendezvous = DeviceRendezvous::join(new_secret(), peers(1, 1), 0, device());
   const auto all_gather = [&](const std::string& own) -> Result<std::vector<std::string>> {
     std::string odd = own;
-    odd[0] = 1;  // of the number of bytes, which is a power of two
+    odd[0] = 1;  // a byte of the size, which must be a power of two
     return std::vector<std::string>{own, odd};
   };
   auto opened = rendezvous->open_windows(0, peers(1, 1), &kernels(), all_gather);

@@ -1,4 +1,5 @@
-// Communicators of processes that are split onto a device whose driver fails, in the stand-in: all ranks hear why.
+// Communicators of processes that are split onto a device whose driver fails, in the stand-in: all ranks receive the
+// reason.
 #include <string>
 
 #include "catch_compat.h"
@@ -9,8 +10,8 @@ using namespace tutti::internal::test;
 
 namespace {
 
-// Rank 1's `n`th call of the driver from now on fails. Empty: all is as it should be; *passed: no call was left to
-// fail.
+// Makes the `n`th call of the driver by rank 1, from now on, fail. Empty: everything is correct; *passed: there was no
+// such call.
 std::string split_with_failure(tuttiComm_t comm, int rank, int n, bool* passed) {
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
   config.device = "cuda:0";
@@ -28,7 +29,7 @@ std::string split_with_failure(tuttiComm_t comm, int rank, int n, bool* passed) 
 
 }  // namespace
 
-TEST_CASE("processes: whichever call of the driver fails in one rank's split, all hear of that one") {
+TEST_CASE("processes: whichever call of the driver fails in one rank's split, all ranks' errors name that rank") {
   const auto outcomes = run_processes(3, "shm", [](tuttiComm_t comm, int rank, int) {
     bool passed = false;
     for (int n = 0; n < 200 && !passed; ++n) {

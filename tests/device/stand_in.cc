@@ -1,11 +1,10 @@
-// Stands for the CUDA driver on machines that have none: a libcuda.so.1 whose devices are memory of the host and whose
-// streams are threads. It has what tutti and its tests use, and is as strict as the driver may be: device memory cannot
-// be touched by the host's instructions; functions that a stream calls must not call the driver; while one thread
-// captures, calls that are not allowed then fail, and end the capture; who frees memory waits for all streams, and all
-// other calls wait for him.
+// A replacement for the CUDA driver on machines without one: a libcuda.so.1 whose devices are host memory and whose
+// streams are threads. It has the functions that tutti and its tests use, and is as strict as the driver may be: the
+// host's instructions cannot touch device memory; functions that a stream calls must not call the driver; while one
+// thread captures, forbidden calls of others fail and end the capture; a thread that frees memory waits for all
+// streams, and all other calls wait for that thread.
 //
-// STAND_IN_DEVICES: how many devices there are, 2 if it is not set. STAND_IN_FOREIGN: they run no code that is not for
-// them, and none is.
+// STAND_IN_DEVICES: the number of devices, default 2. STAND_IN_FOREIGN: they cannot run the library's code.
 #include "stand_in.h"
 
 #include <fcntl.h>
@@ -24,7 +23,8 @@ using tutti::internal::DirectMailbox;
   const std::shared_lock driver_lock(driver_mutex); \
   if (const int refused = enter(__VA_ARGS__); refused != 0) return refused  // NOLINT
 
-// For tests: what has been made and not destroyed, and memory that is page-locked; from now on nothing works.
+// For tests: the number of objects that were not destroyed, page-locked blocks included. standInBreak(1): from now on
+// every call fails.
 CALL standInLive() {
   const std::lock_guard lock(state_mutex);
   return live + static_cast<int>(pinned.size());
@@ -35,7 +35,7 @@ CALL standInBreak(int breaks) {
   return kSuccess;
 }
 
-// The call behind so many fails; below 0: none. What is left of them.
+// The call after `calls` more fails; below 0: none fails. Returns the calls that were left.
 CALL standInFail(int calls) {
   return calls_until_failure.exchange(calls);
 }
@@ -122,7 +122,7 @@ CALL cuMemFree_v2(Address address) {
   --live;
   return kSuccess;
 }
-// Of a block of another process; as the driver, not of the own one.
+// Of a block of another process; like the driver, it refuses the process's own.
 struct BlockName {
   ::pid_t pid;
   int fd;
@@ -221,7 +221,7 @@ CALL cuMemsetD8Async(Address address, unsigned char value, std::size_t bytes, Dr
   return submit(stream, [=] { std::memset(place, value, bytes); });
 }
 
-// Code for devices is not looked at: of the one kernel that there is the host's threads run what it is made of.
+// The image is not read: host threads run the source of the only kernel.
 CALL cuModuleLoadData(Driver::Module* module, const void* image) {
   ENTER();
   if (std::getenv("STAND_IN_FOREIGN") != nullptr) return Driver::kNoBinaryForDevice;
@@ -297,7 +297,7 @@ CALL cuStreamWaitValue32_v2(Driver::Stream stream, Address address, std::uint32_
   ENTER();
   if (how != Driver::kWaitAtLeast) return kInvalidValue;
   auto* const word = reinterpret_cast<std::uint32_t*>(address);
-  // What was queued before the device has failed does not run any more, whose memory may be gone.
+  // Work queued before the device failed no longer runs: its memory may be gone.
   return submit(stream, [=, before = failures.load()] {
     const auto reached = [&] {
       const std::uint32_t now = std::atomic_ref<std::uint32_t>(*word).load();
@@ -328,7 +328,7 @@ CALL cuEventCreate(Driver::Event* event, unsigned /*flags*/) {
   return kSuccess;
 }
 CALL cuEventDestroy_v2(Driver::Event event) {
-  // Streams may come to it still.
+  // Streams may still reach it.
   static auto* const gone = new std::vector<Driver::Event>;
   const std::lock_guard lock(state_mutex);
   gone->push_back(event);
@@ -344,10 +344,10 @@ CALL cuEventRecord(Driver::Event handle, Driver::Stream stream) {
     event->graph = of.captures;
     event->capture = of.capture;
   }
-  if (event->graph != nullptr) return kSuccess;  // the graph's nodes are in one order
+  if (event->graph != nullptr) return kSuccess;  // the graph's nodes have one order
   const std::uint64_t number = ++event->recorded;
   return submit(stream, [=] {
-    // A later record may have been reached before, in another stream.
+    // A later record may already have been reached, in another stream.
     for (std::uint64_t before = event->reached; before < number;) {
       if (event->reached.compare_exchange_weak(before, number)) break;
     }
@@ -407,7 +407,7 @@ CALL cuStreamEndCapture(Driver::Stream handle, Driver::Graph* graph) {
   *graph = reinterpret_cast<Driver::Graph>(stream.captures);
   bool invalid = false;
   {
-    // The others that have joined it, too.
+    // Also the other streams that have joined the capture.
     const std::lock_guard all(streams_mutex);
     {
       const std::lock_guard lock(stream.mutex);

@@ -1,5 +1,4 @@
-// What the calls of the stand-in for the CUDA driver (stand_in.cc) work on: devices, streams, graphs, and what may
-// fail.
+// The objects of the stand-in for the CUDA driver (stand_in.cc): devices, streams, graphs, and injected failures.
 #pragma once
 
 #include <sys/mman.h>
@@ -42,14 +41,14 @@ inline constexpr int kCaptureWrongThread = 908;
 
 struct Block {
   std::size_t bytes;
-  std::byte* alias;  // where the host reaches it
+  std::byte* alias;  // the host's address of it
   std::uint64_t id;
   int device;
-  int fd;  // of its memory, by which other processes reach it
+  int fd;  // of its memory, through which other processes access it
 };
 
 struct Graph;
-// What a stream does, one after the other, in a thread of its own; or, while it captures, what its graph will do.
+// A stream runs its work in order, in its own thread; while it captures, the work of its graph is collected.
 struct Stream {
   std::mutex mutex;
   std::condition_variable changed;
@@ -59,12 +58,12 @@ struct Stream {
   Graph* captures = nullptr;
   std::uint64_t capture = 0;  // its number
   bool global = false;        // its capture forbids calls to other threads
-  bool invalid = false;       // one was made nevertheless
+  bool invalid = false;       // a forbidden call was made
   std::thread::id captured_by;
   std::thread thread;
 };
 struct Event {
-  // In a capture: which, and its graph.
+  // In a capture: its number, and its graph.
   std::uint64_t capture = 0;
   Graph* graph = nullptr;
   std::atomic<std::uint64_t> recorded{0};
@@ -88,11 +87,11 @@ inline std::atomic<int> live{0};
 inline std::atomic<int> global_captures{0};
 inline std::atomic<std::uint64_t> captures{0};
 inline std::atomic<bool> broken{false};
-inline std::atomic<int> failures{0};              // how many times it has become broken
+inline std::atomic<int> failures{0};              // how often a device has become broken
 inline std::atomic<int> calls_until_failure{-1};  // below 0: none fails
 inline thread_local std::vector<int> contexts;    // devices, the current one last
 inline thread_local int capture_mode = 0;
-inline thread_local int own_captures = 0;  // that this thread has begun, and that forbid it calls
+inline thread_local int own_captures = 0;  // captures that this thread has begun and that forbid calls
 inline thread_local bool in_host_function = false;
 
 inline int devices() {
@@ -100,12 +99,12 @@ inline int devices() {
   return text != nullptr ? std::atoi(text) : 2;
 }
 
-// Held by every call, and alone by one that frees memory.
+// Held by every call, and exclusively by one that frees memory.
 inline std::shared_mutex driver_mutex;
 inline std::mutex streams_mutex;
 inline std::set<Stream*> streams;
 
-// Such a call ends the captures that forbid it.
+// A forbidden call ends the captures that forbid it.
 inline int refuse_in_captures() {
   const std::lock_guard all(streams_mutex);
   for (Stream* const stream : streams) {
@@ -115,7 +114,7 @@ inline int refuse_in_captures() {
   return Driver::kFirstOfCaptures;
 }
 
-// What every call begins with.
+// Every call begins with this.
 inline int enter(bool forbidden_in_captures = false) {
   if (in_host_function) {
     std::fputs("stand-in: a function that a stream calls has called the driver\n", stderr);
@@ -128,7 +127,7 @@ inline int enter(bool forbidden_in_captures = false) {
   return forbidden ? refuse_in_captures() : kSuccess;
 }
 
-// Where the host reaches the bytes: memory of its own, or the alias of a device's. Null beyond a block's end.
+// The host's address of the bytes: host memory, or the alias of a device's memory. Null beyond a block's end.
 inline std::byte* reach(Address address, std::size_t bytes) {
   const std::lock_guard lock(state_mutex);
   auto at = blocks.upper_bound(address);

@@ -1,4 +1,4 @@
-// Ranks that never come, leave, or abort; and strangers.
+// Ranks that never come, leave, or abort; and unauthenticated peers.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -19,7 +19,7 @@ tuttiResult_t sum_one(tuttiComm_t comm) {
   return tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, comm, nullptr);
 }
 
-// Repeats until an error, which must be `wanted`, and returns what is wrong with that.
+// Repeats until an error, which must be `wanted`, and returns what is wrong with it.
 std::string expect_error(tuttiComm_t comm, tuttiResult_t wanted, const std::string& in_text) {
   const Deadline deadline = Deadline::after_ms(20'000);
   tuttiResult_t result = tuttiSuccess;
@@ -28,7 +28,7 @@ std::string expect_error(tuttiComm_t comm, tuttiResult_t wanted, const std::stri
   return result == wanted && contains(text, in_text) ? "" : text;
 }
 
-// Before the others, which call more: it is told so, unless they take more than a second to find that out.
+// Before the others, which call more: this rank learns of that, unless the others need more than a second to detect it.
 Outcome leave(tuttiComm_t comm) {
   const tuttiResult_t result = tuttiCommFinalize(comm);
   return Outcome{result == tuttiSuccess || result == tuttiMismatch ? "" : describe(result, comm)};
@@ -62,7 +62,7 @@ TEST_CASE("a rank that never comes is a timeout") {
   }
 }
 
-TEST_CASE("a rank that is slow is no timeout") {
+TEST_CASE("a slow rank is not a timeout") {
   const Timeout timeout(20'000);
   const auto outcomes = run_threads(3, "shm", [](tuttiComm_t comm, int rank, int) {
     if (rank == 1) sleep_ms(700);
@@ -75,7 +75,7 @@ TEST_CASE("a rank that is slow is no timeout") {
 TEST_CASE("a rank whose part is done may leave") {
   for (const char* transports : {"shm", "tcp", "sim:4"}) {
     const auto outcomes = run_threads(3, transports, [](tuttiComm_t comm, int rank, int) {
-      // Both others give to rank 0; rank 2 comes late, when rank 1 has long left.
+      // Both others send to rank 0; rank 2 comes late, when rank 1 has long left.
       if (rank == 2) sleep_ms(1000);
       float v = 2;
       const tuttiResult_t result = tuttiReduce(&v, &v, 1, tuttiFloat32, tuttiSum, 0, comm, nullptr);
@@ -93,7 +93,7 @@ TEST_CASE("calling a rank that has left is a mismatch that says after how many o
       const auto outcomes = run_threads(ranks, transports, [](tuttiComm_t comm, int rank, int n) {
         const tuttiResult_t first = sum_one(comm);
         const std::string text = describe(first, comm);
-        // Of three, one may be in its second call and report the failure while another is in its first.
+        // Of three ranks, one may be in its second call and report the failure while another is in its first.
         const bool told = n > 2 && rank != 1 && first == tuttiMismatch && contains(text, "rank 1 has left after 1 op");
         if (first != tuttiSuccess && !told) return Outcome{"the first call failed: " + text};
         if (rank == 1) return leave(comm);
@@ -105,7 +105,7 @@ TEST_CASE("calling a rank that has left is a mismatch that says after how many o
   }
 }
 
-TEST_CASE("processes notice who has left") {
+TEST_CASE("processes notice which rank has left") {
   for (const char* transports : {"shm", "tcp"}) {
     const auto outcomes = run_processes(3, transports, [](tuttiComm_t comm, int rank, int) {
       if (rank == 1) return leave(comm);
@@ -116,7 +116,7 @@ TEST_CASE("processes notice who has left") {
   }
 }
 
-TEST_CASE("every rank finds that one has left, also who waits for others and is told nothing by the tree") {
+TEST_CASE("every rank notices that one has left, also a rank that waits for others and hears nothing from the tree") {
   const Timeout timeout(10'000);
   struct Reached {
     std::atomic<int> first{0};
@@ -130,7 +130,7 @@ TEST_CASE("every rank finds that one has left, also who waits for others and is 
     const SharedMemory<Reached> reached;
     const auto outcomes = run_processes(4, transports, [&](tuttiComm_t comm, int rank, int n) {
       if (sum_one(comm) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
-      // Rank 0 has gone for good when the others go on.
+      // Rank 0 has left for good when the others continue.
       if (rank == 0) {
         Outcome outcome = leave(comm);
         ++reached->first;
@@ -138,7 +138,7 @@ TEST_CASE("every rank finds that one has left, also who waits for others and is 
       }
       wait_for(reached->first, 1);
       Outcome outcome{expect_error(comm, tuttiMismatch, "rank 0 has left after 1 operation")};
-      // Peers notice what a rank destroys.
+      // Peers notice that a rank destroys its communicator.
       ++reached->second;
       wait_for(reached->second, n - 1);
       return outcome;
@@ -159,7 +159,7 @@ TEST_CASE("abort ends an operation of another thread, here and on the peers") {
           std::vector<float> v(count, 1);
           const tuttiResult_t result =
               tuttiAllReduce(v.data(), v.data(), count, tuttiFloat32, tuttiSum, comms[r], nullptr);
-          // Rank 0's communicator is freed by the abort: its text is the thread's.
+          // The abort frees rank 0's communicator: its text belongs to the thread.
           if (result != tuttiAborted) wrong[r] = describe(result, nullptr);
         });
       }
@@ -218,7 +218,7 @@ TEST_CASE("a rank that is missing from the initialisation is named") {
   }
 }
 
-TEST_CASE("a person is told where a rank looks for a job that is not there") {
+TEST_CASE("a warning says where a rank looks for a job that is not there") {
   StandardError captured;
   ::setenv("TUTTI_RANK", "1", 1);
   ::setenv("TUTTI_WORLD_SIZE", "2", 1);
@@ -236,7 +236,7 @@ TEST_CASE("a person is told where a rank looks for a job that is not there") {
   CHECK(contains(text, "127.0.0.1:9"));
 }
 
-TEST_CASE("a person is told which ranks have not joined") {
+TEST_CASE("a warning names the ranks that have not joined") {
   ::setenv("TUTTI_TRANSPORTS", "shm,tcp", 1);
   ::setenv("TUTTI_WAIT_NOTICE_MS", "500", 1);
   StandardError captured;
@@ -261,7 +261,7 @@ TEST_CASE("a person is told which ranks have not joined") {
   CHECK(occurrences(text, " for ranks 1, 3, 4 of 5 to join\n") == 1);
 }
 
-TEST_CASE("strangers at the ports stop nothing") {
+TEST_CASE("unauthenticated peers at the ports stop nothing") {
   const int low = 21'000 + static_cast<int>(::getpid()) % 20'000;
   const std::string range = std::to_string(low) + "-" + std::to_string(low + 60);
   ::setenv("TUTTI_PORT_RANGE", range.c_str(), 1);
@@ -281,7 +281,7 @@ TEST_CASE("strangers at the ports stop nothing") {
       to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
       if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) continue;
       ++reached;
-      // Some say nothing and hold the line, some talk, some hang up.
+      // Some send nothing and keep the connection, some send data, some close it.
       if (round % 3 != 0) (void)::send(fd.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (round % 3 != 2) held.push_back(std::move(fd));
     }

@@ -1,4 +1,4 @@
-// tuttiCommRevoke: every operation ends on all ranks, and the communicator stays until it is destroyed.
+// tuttiCommRevoke: every operation ends on all ranks, and the communicator exists until it is destroyed.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -12,26 +12,26 @@ namespace tutti::internal::test {
 namespace {
 
 tuttiResult_t all_reduce(tuttiComm_t comm, void* stream = nullptr) {
-  // What is queued may end after its thread. A rank that waits for a peer writes nothing of it.
+  // A queued operation may end after its thread. A rank that waits for a peer writes nothing to it.
   static std::array<std::int32_t, 2> queued{};
   std::array<std::int32_t, 2> own{};
   std::int32_t* const value = stream == nullptr ? own.data() : queued.data();
   return tuttiAllReduce(value, value + 1, 1, tuttiInt32, tuttiSum, comm, stream);
 }
 
-// What is asked of a communicator that `rank` has revoked, and that all its ranks still have.
+// Queries of a communicator that `rank` has revoked, and that all its ranks still have.
 std::string wrong_of_revoked(tuttiComm_t comm, int rank) {
   const std::string who = "rank " + std::to_string(rank);
   tuttiResult_t error = tuttiSuccess;
   int number = -1;
-  if (tuttiCommGetAsyncError(comm, &error) != tuttiSuccess || error != tuttiAborted) return "no error is told";
+  if (tuttiCommGetAsyncError(comm, &error) != tuttiSuccess || error != tuttiAborted) return "no error is reported";
   for (int times = 0; times < 2; ++times) {
     const tuttiResult_t result = all_reduce(comm);
     const std::string text = tuttiGetLastError(comm);
     if (result != tuttiAborted) return "an operation afterwards: " + describe(result, comm);
     if (!contains(text, who) || !contains(text, "revoked the communicator")) return "it does not say who: " + text;
-    if (text != tuttiGetLastError(nullptr)) return std::string("the thread is told ") + tuttiGetLastError(nullptr);
-    // Again, by whoever likes.
+    if (text != tuttiGetLastError(nullptr)) return std::string("the thread's error is ") + tuttiGetLastError(nullptr);
+    // Again, by any rank.
     if (tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT) != tuttiSuccess) return "not again";
   }
   if (tuttiCommCount(comm, &number) != tuttiSuccess || number < 2) return "it does not count";
@@ -70,7 +70,7 @@ std::array<tuttiComm_t, 2> try_pair_of_ranks() {
   return comms;
 }
 
-// Over sockets, as ranks that are processes.
+// Over sockets, like ranks that are processes.
 std::array<tuttiComm_t, 2> try_to_join_pair_of_ranks() {
   std::array<tuttiComm_t, 2> comms{};
   tuttiUniqueId id;
@@ -88,15 +88,15 @@ std::array<tuttiComm_t, 2> make_pair_of_ranks() {
   return comms;
 }
 
-// One thread revokes or aborts a communicator that another destroys meanwhile: the other rank must hear of it. What is
-// wrong, empty if nothing.
+// One thread revokes or aborts a communicator that another destroys at the same time: the other rank must notice.
+// Returns what is wrong, or "".
 std::string wrong_of_destroyed(bool joins, bool aborts, int round) {
   const auto comms = joins ? try_to_join_pair_of_ranks() : try_pair_of_ranks();
   if (comms[0] == nullptr) return "no communicators";
   tuttiStream_t stream = nullptr;
   if (tuttiStreamCreate(&stream) != tuttiSuccess) return "no stream";
   if (all_reduce(comms[0], stream) != tuttiSuccess) return "not queued";  // rank 1 comes when this one has gone
-  // Waits for what is queued, and leaves when that has failed.
+  // Waits for the queued operation, and leaves when that has failed.
   tuttiResult_t destroyed = tuttiInternalError;
   std::thread destroys([&] { destroyed = tuttiCommDestroy(comms[0]); });
   std::this_thread::sleep_for(std::chrono::microseconds(50 + round % 200));
@@ -138,7 +138,7 @@ TEST_CASE("revoking ends the operations of all ranks, processes", "[processes]")
   }
 }
 
-TEST_CASE("a communicator is revoked by a valid call alone, and keeps the error that it has", "[threads]") {
+TEST_CASE("only a valid call revokes a communicator, and an earlier error stays", "[threads]") {
   const auto comms = make_pair_of_ranks();
   for (const int flags : {1, -1, 0x40000000}) {
     CHECK(tuttiCommRevoke(comms[0], flags) == tuttiInvalidArgument);
@@ -156,7 +156,7 @@ TEST_CASE("a communicator is revoked by a valid call alone, and keeps the error 
   CHECK(tuttiCommDestroy(comms[0]) == tuttiSuccess);
 }
 
-TEST_CASE("revoking ends what is queued, and a finalize and a destroy that wait for it", "[threads]") {
+TEST_CASE("revoking ends queued operations, and a finalize and a destroy that wait for them", "[threads]") {
   for (const bool destroys : {true, false}) {
     const auto comms = make_pair_of_ranks();
     const auto other = make_pair_of_ranks();
@@ -170,7 +170,7 @@ TEST_CASE("revoking ends what is queued, and a finalize and a destroy that wait 
     CHECK(tuttiCommRevoke(comms[0], TUTTI_REVOKE_DEFAULT) == tuttiSuccess);
     waits.join();
     CHECK(waited == (destroys ? tuttiSuccess : tuttiAborted));
-    // It is no matter of the other one.
+    // The other communicator is not affected.
     CHECK(all_reduce(other[1]) == tuttiSuccess);
     CHECK(tuttiStreamDestroy(stream) == tuttiAborted);
     if (!destroys) CHECK(tuttiCommDestroy(comms[0]) == tuttiSuccess);
@@ -180,7 +180,7 @@ TEST_CASE("revoking ends what is queued, and a finalize and a destroy that wait 
   }
 }
 
-TEST_CASE("what a long chain of waits is behind ends by a revoke while another is slow", "[threads]") {
+TEST_CASE("a revoke ends one end of a long chain of waits while another operation is slow", "[threads]") {
   constexpr int kWaits = 100'000;
   const bool aborts = GENERATE(true, false);
   auto revoked = make_pair_of_ranks();
@@ -204,7 +204,7 @@ TEST_CASE("what a long chain of waits is behind ends by a revoke while another i
     revoked[0] = nullptr;
   } else {
     CHECK(tuttiCommRevoke(revoked[1], TUTTI_REVOKE_DEFAULT) == tuttiSuccess);
-    CHECK(tuttiCommFinalize(revoked[0]) == tuttiAborted);  // waits for what was queued
+    CHECK(tuttiCommFinalize(revoked[0]) == tuttiAborted);  // waits for the queued operation
   }
   for (const tuttiStream_t stream : streams) CHECK(tuttiStreamQuery(stream) == tuttiInProgress);
   CHECK(tuttiEventDestroy(events[0]) == tuttiSuccess);
@@ -221,11 +221,11 @@ TEST_CASE("what a long chain of waits is behind ends by a revoke while another i
   }
 }
 
-TEST_CASE("others hear of a revoke or an abort although the rank is being destroyed", "[threads]") {
+TEST_CASE("other ranks hear of a revoke or an abort although the communicator is being destroyed", "[threads]") {
   const bool joins = GENERATE(true, false);
   const bool aborts = GENERATE(true, false);
   const int rounds = (joins ? 100 : 2000) / (kThreadSanitizer ? 10 : 1);
-  // A round waits for nearly all of its time: several go on at once.
+  // A round spends nearly all of its time waiting: several run at once.
   constexpr int kAtOnce = 16;
   std::array<std::string, kAtOnce> wrong;
   std::vector<std::thread> threads;
@@ -270,7 +270,7 @@ TEST_CASE("many threads revoke beside operations, queries, destroy and abort", "
         }
       });
     }
-    // One of the two is destroyed, the other aborted, while that goes on.
+    // Meanwhile one of the two is destroyed, the other aborted.
     threads.emplace_back([&, delay] {
       std::this_thread::sleep_for(delay);
       if (tuttiCommRevoke(comms[0], TUTTI_REVOKE_DEFAULT) != tuttiSuccess) ++wrong;

@@ -1,4 +1,4 @@
-// Two ranks whose counts for each other differ, where one of the two is 0: nothing is sent that would tell.
+// Two ranks whose counts for each other differ, and one of the two is 0: no message shows the difference.
 #include <array>
 
 #include "faults.h"
@@ -76,12 +76,12 @@ class Strict {
 
 }  // namespace
 
-TEST_CASE("strict: a count that is 0 on one side alone is a mismatch at that call (threads)", "[threads]") {
+TEST_CASE("strict: a count that is 0 on only one side is a mismatch at that call (threads)", "[threads]") {
   const Strict strict;
   for (const char* transports : {"shm", "tcp"}) require_told(RunJobKind::kThreads, transports);
 }
 
-TEST_CASE("strict: a count that is 0 on one side alone is a mismatch at that call (processes)", "[processes]") {
+TEST_CASE("strict: a count that is 0 on only one side is a mismatch at that call (processes)", "[processes]") {
   const Strict strict;
   for (const char* transports : {"shm", "tcp"}) require_told(RunJobKind::kProcesses, transports);
 }
@@ -106,7 +106,7 @@ TEST_CASE("wait notice: it names the call, the rank that waits and the rank that
   CHECK_FALSE(contains(collective, "send or receive"));
 }
 
-TEST_CASE("wait notice: of a receive it names the peer and the call that is missing", "[processes]") {
+TEST_CASE("wait notice: for a receive it names the peer and the missing call", "[processes]") {
   const Timeout timeout(4000);
   ::setenv("TUTTI_WAIT_NOTICE_MS", "500", 1);
   StandardError captured;
@@ -139,7 +139,7 @@ extern "C" void sum_slowly(const void* in, void* inout, size_t count, tuttiDataT
 
 }  // namespace
 
-TEST_CASE("wait notice: of a collective whose counts are alike on all ranks it says nothing of counts", "[processes]") {
+TEST_CASE("wait notice: for a collective with equal counts on all ranks it does not mention counts", "[processes]") {
   ::setenv("TUTTI_WAIT_NOTICE_MS", "300", 1);
   ::setenv("TUTTI_ALGORITHM", "ring", 1);
   StandardError captured;

@@ -1,5 +1,5 @@
-// Operations that time out because one rank is stopped, or comes late: every rank's error names that one and no other,
-// whoever waits for whom inside the collective.
+// Operations that time out because one rank is stopped, or late: every rank's error names that rank and no other,
+// whichever ranks wait for each other inside the collective.
 #include <unistd.h>
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kTimeoutMs = 2000;
 
-// Seen by all processes of a job.
+// Shared by all processes of a job.
 struct InProcessControl {
   std::atomic<int> done{0};
   std::atomic<int> victim{0};  // its process
@@ -29,7 +29,7 @@ struct Case {
   unsigned seed;
 };
 
-// The same on every rank: one of the collectives with a random size, and root where it has one.
+// The same on every rank: one of the collectives with a random size, and a root if it has one.
 class Calls {
  public:
   explicit Calls(const Case& c) : ranks_(c.ranks), random_(c.seed), data_(std::size_t{1} << 16, 1) {}
@@ -62,7 +62,7 @@ std::string judge(const Case& c, int rank, tuttiResult_t result, const std::stri
   return "on rank " + std::to_string(rank) + ": " + text;
 }
 
-// Calls until something fails.
+// Calls until one fails.
 std::string run_until_error(tuttiComm_t comm, Calls& calls, tuttiResult_t* result) {
   const Deadline deadline = Deadline::after_ms(60'000);
   while (*result == tuttiSuccess && !deadline.passed()) *result = calls.next(comm);
@@ -108,7 +108,7 @@ std::string delay_one(const Case& c, RunJobKind kind) {
   return wrong_of(outcomes);
 }
 
-// What goes wrong is told, with what repeats it.
+// Reports a failure, with the arguments that repeat it.
 void check(const Case& c, const std::string& wrong) {
   INFO(c.ranks << " ranks, victim " << c.victim << ", " << c.transports << ", seed " << c.seed);
   CHECK(wrong == "");
@@ -132,8 +132,8 @@ TEST_CASE("a timeout names the rank that comes late") {
   }
 }
 
-// Every rank waits for the late one; one line says so.
-TEST_CASE("rank 0 tells a person once whom an operation waits for") {
+// Every rank waits for the late one; one log line names it.
+TEST_CASE("rank 0 logs once for which rank an operation waits") {
   ::setenv("TUTTI_WAIT_NOTICE_MS", "1500", 1);
   for (const auto& [ranks, victim] : {std::pair{7, 6}, {4, 0}}) {
     StandardError captured;
@@ -156,7 +156,7 @@ TEST_CASE("rank 0 tells a person once whom an operation waits for") {
   ::unsetenv("TUTTI_WAIT_NOTICE_MS");
 }
 
-TEST_CASE("nobody is told where no notice is wanted") {
+TEST_CASE("no warning is logged if notices are switched off") {
   ::setenv("TUTTI_WAIT_NOTICE_MS", "0", 1);
   StandardError captured;
   const auto outcomes = run_threads(2, "shm", [&](tuttiComm_t comm, int rank, int) {
@@ -168,7 +168,7 @@ TEST_CASE("nobody is told where no notice is wanted") {
   CHECK(captured.take() == "");
 }
 
-// Minutes: by hand.
+// Takes minutes: run by hand.
 TEST_CASE("a timeout names the right rank, whichever it is", "[.all]") {
   const unsigned seed = std::random_device{}();
   unsigned number = 0;

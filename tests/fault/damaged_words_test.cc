@@ -1,5 +1,6 @@
-// A rank that has the secret of the job and sends damaged words: whatever it changes in what it says while ranks join,
-// split and run operations, the others end with a result or an error, within their timeouts, and take no memory for it.
+// A rank that has the secret of the job and sends damaged words: whatever it changes in its messages while ranks join,
+// split and run operations, the others end with a result or an error, within their timeouts, and do not allocate memory
+// for it.
 #include <dlfcn.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -14,7 +15,7 @@
 
 namespace {
 
-// In the process of the damaging rank alone: its n-th message from now on, of those that hold the word.
+// Only in the process of the damaging rank: its n-th message from now on, of those that contain the word.
 struct Damage {
   bool armed = false;
   int skip = 0;          // messages before it
@@ -22,7 +23,7 @@ struct Damage {
   std::uint32_t value = 0;
 };
 Damage damage;
-// In memory that all processes of a job see.
+// In memory that all processes of a job map.
 std::atomic<int>* changed = nullptr;
 
 template <class Function>
@@ -45,7 +46,7 @@ void change(std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-// These stand before the C library's, also for the library.
+// These replace the C library's functions, also for the library.
 extern "C" [[gnu::visibility("default")]] ssize_t send(int socket, const void* data, size_t size, int flags) {
   static const auto real = next<ssize_t (*)(int, const void*, size_t, int)>("send");
   if (!hits(size)) return real(socket, data, size, flags);
@@ -76,12 +77,12 @@ namespace {
 
 constexpr int kRanks = 3;
 constexpr int kEvil = 1;
-// What a rank may take: a process with the library has some 30 MiB, many times that under a sanitizer.
+// The memory that a rank may use: a process with the library has about 30 MiB, many times that under a sanitizer.
 constexpr long kMostMib = kAnySanitizer ? 4096 : 400;
 
 enum class Phase { kSplit, kOperations };
 
-// Everything that ranks say to each other after they have joined. Errors are as good as results.
+// All messages that ranks exchange after they have joined. Errors are as good as results.
 void say_everything(tuttiComm_t comm, int rank, Phase phase) {
   const auto arm = [&, chosen = damage](Phase now) {
     damage = chosen;
@@ -92,7 +93,7 @@ void say_everything(tuttiComm_t comm, int rank, Phase phase) {
   std::array<float, 100> in{};
   std::array<float, 300> out{};
   if (phase == Phase::kOperations) (void)tuttiBarrier(comm, nullptr);
-  // With its connections made, the next split says nothing but what ranks ask for and whether they have it.
+  // When its connections exist, the next split only exchanges the ranks' requests and outcomes.
   (void)tuttiCommSplit(comm, 0, rank, &child, nullptr);
   if (child != nullptr) (void)tuttiCommDestroy(child);
   child = nullptr;
@@ -136,7 +137,7 @@ void require_unharmed(const Damage& chosen, Phase phase) {
 
 }  // namespace
 
-// Each word of each message in turn, with the values that lengths, counts and indices are broken by.
+// Each word of each message in turn, with values that break lengths, counts and indices.
 TEST_CASE("damage: words that a rank changes in a split harm no other rank", "[split]") {
   const Timeout timeout(1500);
   const SharedMemory<std::atomic<int>> words;
@@ -153,7 +154,7 @@ TEST_CASE("damage: words that a rank changes in a split harm no other rank", "[s
     }
   }
   ::unsetenv("TUTTI_CHECK");
-  CHECK(*changed > trial / 4);  // else they would not stand before the C library's functions
+  CHECK(*changed > trial / 4);  // otherwise they would not replace the C library's functions
 }
 
 TEST_CASE("damage: words that a rank changes in operations harm no other rank", "[operations]") {

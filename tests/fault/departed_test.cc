@@ -1,5 +1,5 @@
-// Ranks that have left after a call that was not what the others call under its number: those that need something from
-// them are told of both calls, whatever has become of the control tree.
+// Ranks that have left after a call that differs from the others' call with the same number: ranks that need data from
+// them get an error with both calls, in every state of the control tree.
 #include <functional>
 #include <set>
 
@@ -28,7 +28,7 @@ void with_each_rank(const Job& run, const std::string& what, const std::function
   }
 }
 
-// Empty, or what is wrong with an error that should name `which` with its call and one other rank with that of all
+// Empty, or what is wrong with an error that should name `which` with its call and one other rank with the call of all
 // others.
 std::string names_both(tuttiResult_t result, tuttiComm_t comm, int which, const std::string& call,
                        const std::string& others) {
@@ -39,7 +39,7 @@ std::string names_both(tuttiResult_t result, tuttiComm_t comm, int which, const 
   return right ? "" : text;
 }
 
-// `which` calls something else than the others, which needs no rank, and leaves. They call after so long.
+// `which` calls something different, which needs no other rank, and leaves. The others call `later_ms` later.
 Body leaves_after_another_call(int which, bool connected, int later_ms) {
   return [=](tuttiComm_t comm, int rank, int) {
     float v = 1;
@@ -56,12 +56,12 @@ Body leaves_after_another_call(int which, bool connected, int later_ms) {
     }
     tuttiResult_t result = tuttiAllGather(&v, &v, 0, tuttiInt8, comm, nullptr);
     if (result == tuttiSuccess) result = tuttiCommFinalize(comm);
-    // It is told, unless the others are more than a second behind.
+    // This rank gets the error, unless the others are more than a second behind.
     return result == tuttiSuccess ? Outcome{} : judge(result);
   };
 }
 
-// `which` comes when those that it receives from have left, and takes what they have sent for longer elements.
+// `which` comes when the ranks that it receives from have left, and takes their data for longer elements.
 Body receives_longer_elements(int which, bool reduces) {
   return [=](tuttiComm_t comm, int rank, int ranks) {
     double v = 1;
@@ -79,7 +79,7 @@ Body receives_longer_elements(int which, bool reduces) {
   };
 }
 
-// Rank 1 has sent rank 2 more than the kernel takes before rank 2 comes, and leaves before the all-reduce.
+// Rank 1 has sent rank 2 more than the kernel buffers before rank 2 comes, and leaves before the all-reduce.
 Outcome leaves_beside_a_late_receiver(tuttiComm_t comm, int rank, int) {
   std::vector<char> data(std::size_t{16} << 20, 1);
   const auto all_reduce = [&] {
@@ -87,7 +87,7 @@ Outcome leaves_beside_a_late_receiver(tuttiComm_t comm, int rank, int) {
   };
   if (const tuttiResult_t first = all_reduce(); first != tuttiSuccess) return Outcome{describe(first, comm)};
   if (rank == 1) {
-    // The rest of it is under way when the rank leaves.
+    // The rest of it is in flight when the rank leaves.
     tuttiStream_t stream = nullptr;
     tuttiResult_t result = tuttiStreamCreate(&stream);
     if (result == tuttiSuccess) result = tuttiSend(data.data(), 3'500'000, tuttiInt8, 2, comm, stream);
@@ -104,7 +104,7 @@ Outcome leaves_beside_a_late_receiver(tuttiComm_t comm, int rank, int) {
   return Outcome{result == tuttiMismatch ? "" : "rank " + std::to_string(rank) + ": " + describe(result, comm)};
 }
 
-// Rank 1 comes later than it takes to tell that a machine is gone, which this one is not.
+// Rank 1 is later than the limit after which a machine counts as gone; its machine is not gone.
 Outcome comes_late(tuttiComm_t comm, int rank, int) {
   constexpr int kLateMs = 18'000;
   constexpr std::size_t kSent = 2'000'000;
@@ -115,7 +115,7 @@ Outcome comes_late(tuttiComm_t comm, int rank, int) {
   if (result == tuttiSuccess) result = tuttiBarrier(comm, nullptr);
   if (result != tuttiSuccess) return Outcome{describe(result, comm)};
   if (rank == 1) sleep_ms(kLateMs);
-  // What is sent arrives although its sender has left that communicator long ago.
+  // Sent data arrives although its sender left that communicator long ago.
   std::vector<char> sent(kSent, rank == 0 ? 'x' : ' ');
   result = rank == 0 ? tuttiSend(sent.data(), kSent, tuttiInt8, 1, left, nullptr)
                      : tuttiRecv(sent.data(), kSent, tuttiInt8, 0, left, nullptr);
@@ -146,29 +146,29 @@ void find_longer_elements(const Job& run) {
 
 }  // namespace
 
-TEST_CASE("threads that need one that has left after another call are told both calls", "[threads]") {
+TEST_CASE("threads that need a rank that has left after another call get an error with both calls", "[threads]") {
   find_both_calls(run_threads);
 }
 
-TEST_CASE("processes that need one that has left after another call are told both calls", "[processes]") {
+TEST_CASE("processes that need a rank that has left after another call get an error with both calls", "[processes]") {
   find_both_calls(run_processes);
 }
 
-TEST_CASE("who leaves tells all, also while one of them takes nothing", "[processes]") {
+TEST_CASE("a rank that leaves tells all ranks, also while one of them does not read", "[processes]") {
   const Timeout timeout(20'000);
   CHECK(wrong_of(run_processes(3, "tcp", leaves_beside_a_late_receiver)) == "");
 }
 
-TEST_CASE("a rank that lives is waited for, and what was sent to it arrives", "[processes]") {
+TEST_CASE("a living rank is waited for, and messages to it arrive", "[processes]") {
   const Timeout timeout(60'000);
   CHECK(wrong_of(run_processes(2, "tcp", comes_late)) == "");
 }
 
-TEST_CASE("a thread that has got shorter elements from those that left is told both calls", "[threads]") {
+TEST_CASE("a thread with shorter elements from ranks that left gets an error with both calls", "[threads]") {
   find_longer_elements(run_threads);
 }
 
-TEST_CASE("a process that has got shorter elements from those that left is told both calls", "[processes]") {
+TEST_CASE("a process with shorter elements from ranks that left gets an error with both calls", "[processes]") {
   find_longer_elements(run_processes);
 }
 

@@ -1,5 +1,5 @@
-// A process that may open too few files: an error at once that names the limit, on the rank concerned and through it
-// on all others; and no error where the limit can be raised.
+// A process that may open too few files: an immediate error that names the limit, on the rank concerned and through it
+// on all others; and no error if the limit can be raised.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -15,16 +15,16 @@
 namespace tutti::internal::test {
 namespace {
 
-// Waits end by themselves after a minute; on a machine that other work keeps busy, processes start and end slowly.
+// Waits end by themselves after a minute; on a busy machine, processes start and end slowly.
 constexpr std::int64_t kSoonMs = 4 * kNoticeMs;
 
-// From now on this process may open `more` files, and cannot change that (`hard`), or can.
+// From now on this process may open `more` files; with `hard` it cannot raise that limit.
 void leave_room_for(int more, bool hard) {
   int highest = 0;
   for (int fd = 0; fd < 1024; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0) highest = fd;
   }
-  // A hole below would be room.
+  // An unused number below would be room for a descriptor.
   int last = 0;
   while (last >= 0 && last < highest) last = ::dup(STDIN_FILENO);
   rlimit limit{};
@@ -34,7 +34,7 @@ void leave_room_for(int more, bool hard) {
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) std::abort();
 }
 
-// None at all. What the threads that served the initialisation still close is taken as well.
+// None at all. Descriptors that the threads of the initialisation still close are also used up.
 void leave_no_room() {
   leave_room_for(0, true);
   for (int i = 0; i < 100; ++i) {
@@ -49,7 +49,7 @@ tuttiResult_t sum_one(tuttiComm_t comm) {
   return tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, comm, nullptr);
 }
 
-// What is wrong with an error, which must name the limit. `concerned`: this rank is the one that has no more.
+// What is wrong with an error, which must name the limit. `concerned`: this rank is the one without descriptors.
 std::string judge(tuttiResult_t result, const std::string& text, bool concerned, bool in_time) {
   if (!in_time) return "late: " + text;
   const tuttiResult_t wanted = concerned ? tuttiSystemError : tuttiRemoteError;
@@ -70,7 +70,7 @@ void exhaust_in_first_operation(const char* transports, int victim, int ranks) {
   CHECK(wrong_of(outcomes) == "");
 }
 
-// Where ranks meet; gone with it.
+// A folder for the ranks; removed at the end.
 struct Folder {
   Folder() {
     std::filesystem::remove_all(path);
@@ -83,7 +83,7 @@ struct Folder {
       std::filesystem::temp_directory_path() / ("tutti-descriptors-" + std::to_string(::getpid()));
 };
 
-// Rank 0 makes the ids of all communicators first, and leaves them in `folder`.
+// Rank 0 makes the ids of all communicators first, and writes them to `folder`.
 std::vector<tuttiUniqueId> exchange_ids(const std::filesystem::path& folder, int rank, std::size_t count) {
   std::vector<tuttiUniqueId> ids(count);
   const std::size_t bytes = count * sizeof(tuttiUniqueId);
@@ -99,8 +99,8 @@ std::vector<tuttiUniqueId> exchange_ids(const std::filesystem::path& folder, int
   return ids;
 }
 
-// Two ranks make one communicator after the other and use each; rank 1 may open few more files. Per rank the first
-// error ("" if none), or what is wrong with how it came.
+// Two ranks make one communicator after the other and use each; rank 1 may open few more files. Returns per rank the
+// first error ("" if none), or what is wrong with it.
 std::vector<Outcome> run_many(const char* transports, std::size_t count, bool hard) {
   const Folder folder;
   return run_processes(2, transports, [&](tuttiComm_t, int rank, int n) {
@@ -124,7 +124,7 @@ std::vector<Outcome> run_many(const char* transports, std::size_t count, bool ha
   });
 }
 
-// A rank whose standard streams are closed, as a daemon's are, makes and uses a communicator.
+// A rank whose standard streams are closed, like a daemon's, makes and uses a communicator.
 Outcome use_without_streams(const std::filesystem::path& folder, int rank, int ranks) {
   const std::vector<tuttiUniqueId> ids = exchange_ids(folder, rank, 1);
   for (int stream = 0; stream <= STDERR_FILENO; ++stream) ::close(stream);
@@ -140,7 +140,7 @@ Outcome use_without_streams(const std::filesystem::path& folder, int rank, int r
 
 }  // namespace
 
-TEST_CASE("what is written to a standard stream that is closed goes into no connection") {
+TEST_CASE("text written to a closed standard stream goes into no connection") {
   for (const char* transports : {"shm", "tcp"}) {
     const Folder folder;
     INFO(transports);
@@ -159,7 +159,7 @@ TEST_CASE("no descriptor for a link is an error of all ranks at once, whichever 
 }
 
 TEST_CASE("many communicators of a process with few files end in an error that names the limit") {
-  ::setenv("TUTTI_INIT_TIMEOUT_MS", "4000", 1);  // rank 1 may have no descriptor left to say that it does not come
+  ::setenv("TUTTI_INIT_TIMEOUT_MS", "4000", 1);  // rank 1 may have no descriptor left to announce that it does not come
   for (const char* transports : {"shm", "tcp"}) {
     const auto outcomes = run_many(transports, 30, true);
     INFO(transports << ": " << outcomes[1].wrong);

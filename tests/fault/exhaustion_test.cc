@@ -1,5 +1,4 @@
-// A library that runs out of memory or threads, at every point at which it asks for them: an error and no
-// crash, on every rank and at once.
+// A library that runs out of memory or threads, at every request: an immediate error on every rank, and no crash.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -19,7 +18,7 @@
 namespace tutti::internal::test {
 namespace {
 
-// Refuses the request with a certain number, or that one and all later ones.
+// Refuses the request with a given number, or that one and all later ones.
 class Quota {
  public:
   void refuse(std::int64_t which, bool all_later) {
@@ -63,7 +62,7 @@ tuttiResult_t in_library(Call&& call) {
 }  // namespace
 }  // namespace tutti::internal::test
 
-// The library's operators as well: a program's replace those of all its libraries.
+// Also for the library: a program's operators replace those of all its libraries.
 void* operator new(std::size_t bytes) {
   using namespace tutti::internal::test;  // NOLINT: of this file
   void* memory_found = !exempt && memory.refuses() ? nullptr : std::malloc(bytes != 0 ? bytes : 1);
@@ -112,9 +111,9 @@ namespace tutti::internal::test {
 namespace {
 
 constexpr std::size_t kCount = 60'000;
-constexpr std::int64_t kInitMs = 30'000;  // for ranks that are made together; nobody may be waited for so long
+constexpr std::int64_t kInitMs = 30'000;  // for ranks that are made together; no wait may last this long
 
-// What one rank has met: its first error, and what is wrong with how it came.
+// The first error of one rank, and what is wrong with it.
 struct Met {
   tuttiResult_t error = tuttiSuccess;
   std::string text;
@@ -136,7 +135,7 @@ class Rank {
       if (in_library([&] { return tuttiStreamDestroy(stream); }) != tuttiSuccess) met_.wrong = "an error was left";
     }
     const tuttiResult_t destroyed = in_library([&] { return tuttiCommDestroy(comm_); });
-    // A rank that calls less than the others, having no stream or group, may be told so.
+    // A rank that calls less than the others, because it has no stream or group, may get this error.
     const bool told = (stream == nullptr || left_out_) && destroyed == tuttiMismatch;
     if (destroyed != tuttiSuccess && !told) met_.wrong = "destroy failed";
     return met_;
@@ -163,12 +162,12 @@ class Rank {
     take(in_library([&] { return tuttiBarrier(comm_, nullptr); }));
   }
 
-  // Small collectives, and round the ring. A rank that cannot begin the group has told nobody, and leaves.
+  // Small collectives, and a ring of messages. A rank that cannot begin the group has sent nothing, and leaves.
   void group(tuttiStream_t stream) {
     const tuttiResult_t begun = in_library([] { return tuttiGroupStart(); });
     if (begun != tuttiSuccess) {
       left_out_ = true;
-      // This is no operation of a communicator, and has no other error to repeat.
+      // This is not an operation of a communicator, and has no other error to repeat.
       if (met_.error == tuttiSuccess) take(begun);
       return;
     }
@@ -182,7 +181,7 @@ class Rank {
     (void)in_library([&] { return tuttiRecv(v + 20, 5, tuttiFloat32, before, comm_, stream); });
     take(in_library([] { return tuttiGroupEnd(); }));
   }
-  // The collective whose name is too long for a string without memory.
+  // The collective whose name does not fit into a string without memory.
   void reduce_scatter_v(tuttiStream_t stream) {
     exempt = true;
     static const std::vector<std::size_t> counts(8, 3);
@@ -209,7 +208,7 @@ class Rank {
     }
   }
 
-  // Once a communicator has failed, all its operations return the same.
+  // Once a communicator has failed, all its operations return the same error.
   void take(tuttiResult_t result) {
     if (met_.error == tuttiSuccess) {
       met_.error = result;
@@ -243,11 +242,11 @@ std::string judge(const std::vector<Met>& ranks, const char* cause) {
       return "code " + std::to_string(met.error) + ": " + met.text;
     }
   }
-  if (failed && !found) return "nobody names the cause: " + ranks[0].text + " / " + ranks[1].text;
+  if (failed && !found) return "no rank names the cause: " + ranks[0].text + " / " + ranks[1].text;
   return {};
 }
 
-// Runs body(rank) on threads that are the test's own.
+// Runs body(rank) on the test's own threads.
 template <class Body>
 void on_own_threads(std::size_t ranks, const Body& body) {
   std::vector<std::thread> threads;
@@ -260,7 +259,7 @@ void on_own_threads(std::size_t ranks, const Body& body) {
   for (std::thread& t : threads) t.join();
 }
 
-// A whole job of threads of one process; what is wrong with it.
+// A whole job of threads of one process; returns what is wrong with it.
 std::string job_by_init_all(std::size_t ranks, const char* cause) {
   std::vector<tuttiComm_t> comms(ranks, nullptr);
   std::vector<Met> met(ranks);
@@ -292,14 +291,15 @@ std::string job_by_init_rank(std::size_t ranks, const char* cause) {
       joined = false;
     }
   });
-  // A root or a parent that has gone shows itself to those who join by refusing, or by silence.
+  // Joining ranks notice a missing root or parent by a refusal, or by silence.
   if (!joined) return {};
   return judge(met, cause);
 }
 
 using Job = std::string (*)(std::size_t ranks, const char* cause);
 
-// The release build refuses every request. A sanitizer looks at how errors unwind, which neighbouring requests share.
+// The release build refuses every request. A sanitizer checks how errors unwind, which is the same for neighbouring
+// requests.
 constexpr std::int64_t kStep = kAnySanitizer ? 5 : 1;
 
 // Refuses the first request, then the one `step` later and so on, until a job needs fewer. Returns how many it needs.
@@ -308,7 +308,7 @@ std::int64_t refuse_each(Quota& quota, const char* cause, Job job, const char* t
   for (std::int64_t which = 0;; which += step) {
     bool reached = false;
     for (const bool all_later : {false, true}) {
-      // Neighbours end at the same request more often here: every third is enough.
+      // If all later requests are refused, neighbours end at the same request more often: every third is enough.
       if (all_later && which % (3 * step) != 0) continue;
       INFO(transports << ", request " << which << (all_later ? " and all later ones" : ""));
       quota.refuse(which, all_later);
@@ -356,11 +356,11 @@ TEST_CASE("no memory is an error of every rank that joins by sockets", "[sockets
 TEST_CASE("no thread is an error of every rank", "[threads]") {
   for (const char* transports : {"shm", "tcp"}) {
     const Setting setting(std::to_string(kInitMs));
-    // Two that join, and the one that makes progress.
+    // Two ranks that join, and one progress thread.
     CHECK(refuse_each(thread_starts, "unavailable", job_by_init_all, transports, 1) >= 3);
   }
   const Setting setting("2000");
-  // A root service, two control trees, and the one that makes progress.
+  // A root service, two control trees, and one progress thread.
   CHECK(refuse_each(thread_starts, "unavailable", job_by_init_rank, "shm,tcp", 1) >= 4);
 }
 

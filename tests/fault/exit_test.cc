@@ -1,5 +1,5 @@
 // A program that exits while threads join jobs and queue operations: one that has used libcrypto before it loads tutti,
-// as Python has after "import ssl", and one that has not. argv: the library, how often.
+// like Python after "import ssl", and one that has not. Arguments: the library, the number of rounds.
 #include <dlfcn.h>
 #include <openssl/evp.h>
 #include <sys/wait.h>
@@ -38,7 +38,7 @@ struct Tutti {
   decltype(tuttiCommDestroy)* destroy = find<decltype(tuttiCommDestroy)>(library, "tuttiCommDestroy");
 };
 
-// One rank of a job of two, from its beginning to its end.
+// One rank of a job of two, from beginning to end.
 void take_part(const Tutti& tutti, const tuttiUniqueId& id, int rank) {
   tuttiComm_t comm = nullptr;
   tuttiStream_t stream = nullptr;
@@ -68,7 +68,7 @@ void run_jobs(const Tutti& tutti) {
   ::alarm(kPatienceSeconds);
   ::setenv("TUTTI_LOG", "error", 1);
   ::setenv("TUTTI_TRANSPORTS", "tcp", 1);
-  // After libcrypto's clean-up, since it is registered before: the threads go on for a while.
+  // Runs after libcrypto's clean-up, because it is registered before: the threads continue for a while.
   (void)std::atexit([] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); });
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned length = 0;
@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
       std::printf("round %d, libcrypto used %s: %s %d\n", round, round % 2 == 0 ? "before" : "by tutti alone",
                   WIFSIGNALED(status) ? "signal" : "exit status",
                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-      std::fflush(stdout);  // not once more by each child
+      std::fflush(stdout);  // not again by each child
     }
   }
   std::printf("%d of %s rounds ended badly\n", wrong, argv[2]);

@@ -1,4 +1,4 @@
-// Communicators that are split off each other fail apart; what befalls a split ends it on all ranks.
+// Communicators that are split off each other fail independently; a failure during a split ends it on all ranks.
 #include <unistd.h>
 
 #include <array>
@@ -39,7 +39,7 @@ Colors lower_and_upper(int ranks) {
   return asked;
 }
 
-// A split is an operation as any other.
+// A split is an operation like any other.
 void check_mismatch(RunJob run, const std::string& transports) {
   enum class Instead { kAllReduce, kAllGather, kBarrier };
   for (const Instead instead : {Instead::kAllReduce, Instead::kAllGather, Instead::kBarrier}) {
@@ -66,7 +66,7 @@ void check_mismatch(RunJob run, const std::string& transports) {
   }
 }
 
-// The failure of one communicator is that one's alone.
+// The failure of one communicator does not affect the other.
 void check_abort(RunJob run, const std::string& transports) {
   for (const bool of_parent : {false, true}) {
     const auto outcomes = run(4, transports, [&](tuttiComm_t comm, int rank, int n) {
@@ -105,7 +105,7 @@ void check_abort(RunJob run, const std::string& transports) {
   }
 }
 
-// Of ranks 0 to 3 the last dies: those of the lower half go on with theirs.
+// Of ranks 0 to 3 the last one dies: the lower half continues with its communicator.
 Outcome survive(const Split& all, const Split& half) {
   std::string wrong = expect(reduce_until_error(all.comm), tuttiRemoteError, all.comm, "rank 3");
   if (wrong.empty() && all.rank == 2) {

@@ -1,4 +1,4 @@
-// What the tests of failures share.
+// Shared parts of the tests of failures.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,8 +17,7 @@
 
 namespace tutti::internal::test {
 
-// A failure must be noticed within a second; on a machine that other work keeps busy it may take longer
-// before the test calls it a defect.
+// A failure must be noticed within a second; a busy machine gets more time before the test calls it a defect.
 inline constexpr std::int64_t kNoticeMs = 5000;
 
 inline bool contains(const std::string& text, const std::string& part) {
@@ -34,7 +33,7 @@ class Timeout {
   ~Timeout() { ::unsetenv("TUTTI_TIMEOUT_MS"); }
 };
 
-// What this process and those that it forks write to standard error while it lives.
+// Text that this process and its forked children write to standard error during its life.
 class StandardError {
  public:
   StandardError() : file_(std::tmpfile()), saved_(::dup(STDERR_FILENO)) {
@@ -70,7 +69,7 @@ inline std::size_t occurrences(const std::string& text, const std::string& part)
   return n;
 }
 
-// An object in memory that all processes of a job see.
+// An object in memory that all processes of a job map.
 template <typename T>
 class SharedMemory {
  public:

@@ -1,5 +1,5 @@
-// A process forks while another thread makes its first communicator, at the moment when that measures what the machine
-// does: the child makes communicators of its own. Each case needs a process that has made none.
+// A process forks while another thread makes its first communicator, during a measurement of the machine: the child
+// makes its own communicators. Each case needs a process that has made none.
 #include <dlfcn.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -12,13 +12,13 @@
 
 namespace {
 
-std::atomic<bool> waits{false};   // the next measurement
+std::atomic<bool> waits{false};   // the next measurement waits
 std::atomic<bool> inside{false};  // it has begun
 std::atomic<bool> goes_on{false};
 
 }  // namespace
 
-// Stands before the C library's. A thread that has lost its processor would stay in it as long.
+// Replaces the C library's function. A thread that has lost its processor would stay in it as long.
 extern "C" [[gnu::visibility("default")]] ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long locals,
                                                                    const iovec* remote, unsigned long remotes,
                                                                    unsigned long flags) {
@@ -48,7 +48,7 @@ std::string use_two() {
                                                                                                       : "wrong sums";
 }
 
-// A job of one rank, which connects as a process does.
+// A job of one rank, which connects like a process does.
 std::string use_one() {
   tuttiUniqueId id{};
   tuttiComm_t comm = nullptr;

@@ -1,5 +1,5 @@
-// A process that forks while its communicators are at work, by every way in which a child ends: the child neither hangs
-// nor does its parent's communicators any harm.
+// A process that forks while its communicators are running operations; the child ends in every possible way: it neither
+// hangs nor harms its parent's communicators.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -27,7 +27,7 @@ Pair join(const char* transports) {
   return comms;
 }
 
-// What children inherit: ranks that share memory, and that are connected by sockets.
+// The state that children inherit: ranks that share memory, and ranks connected by sockets.
 struct Parent {
   Parent() : pairs{Pair{}, join("shm"), join("tcp")} {
     REQUIRE(tuttiCommInitAll(pairs[0].data(), 2, nullptr) == tuttiSuccess);
@@ -50,7 +50,7 @@ struct Parent {
   std::array<tuttiStream_t, 2> streams{};
 };
 
-// In a child: all of its parent's is refused.
+// In a child: every object of its parent is refused.
 std::string destroy_all(const Parent& parent) {
   for (const Pair& pair : parent.pairs) {
     for (const tuttiComm_t comm : pair) {
@@ -65,7 +65,7 @@ std::string destroy_all(const Parent& parent) {
   return "";
 }
 
-// Destroyed when a process exits, a child, too.
+// Destroyed when a process exits, also a child.
 struct AtEnd {
   AtEnd() = default;
   AtEnd(const AtEnd&) = delete;
@@ -77,7 +77,7 @@ struct AtEnd {
 };
 AtEnd at_end;
 
-// Of its own: an operation that waits for its peer, and a function behind it. They are left to the exit.
+// The child's own: an operation that waits for its peer, and a function behind it. The exit must handle them.
 std::string leave_own() {
   static Pair comms{};
   static tuttiStream_t stream = nullptr;
@@ -104,14 +104,14 @@ std::string fork_and_end(const Parent& parent, Ending ending) {
       if (wrong.empty()) wrong = leave_own();
     }
     if (!wrong.empty()) return wrong;
-    ::close(STDOUT_FILENO);  // whatever the test has printed
+    ::close(STDOUT_FILENO);  // without the test's output
     std::exit(0);
   });
 }
 
-// ---- What the parent is at ----------------------------------------------------------------------
+// ---- The parent's work --------------------------------------------------------------------------
 
-// Of the threads that keep the parent at work.
+// The threads that keep the parent busy.
 class Work {
  public:
   Work() = default;
@@ -136,7 +136,7 @@ class Work {
   std::vector<std::thread> threads_;
 };
 
-// Rank 0 says when it is over, so that both end after the same operation.
+// Rank 0 decides the end, so that both end after the same operation.
 std::string operate(const Work& work, tuttiComm_t comm, int rank) {
   for (;;) {
     const std::int32_t mine = rank == 1 ? 2 : work.stopped() ? 1 : 0;
@@ -171,7 +171,7 @@ std::string queue(const Work& work, const Pair& pair) {
   return "";
 }
 
-// Communicators come and go: the control tree has to tell that to all its ranks.
+// Communicators come and go: the control tree has to tell all its ranks.
 std::string split(const Work& work, tuttiComm_t comm, int rank) {
   for (;;) {
     std::int32_t sum = rank == 1 ? 2 : work.stopped() ? 1 : 0;
@@ -184,7 +184,7 @@ std::string split(const Work& work, tuttiComm_t comm, int rank) {
   }
 }
 
-// As each of the forks finds it.
+// In the state that each of the forks finds.
 void check_endings(const std::function<std::string(Ending)>& forks) {
   std::mt19937 random(3);
   for (int times = 0; times < 20; ++times) {
@@ -280,7 +280,7 @@ TEST_CASE("a process forks in a function of a stream") {
   });
 }
 
-// The thread of functions goes on in the child, as the only one: it ends, and the child exits.
+// In the child, the thread of functions is the only one that continues: it ends, and the child exits.
 TEST_CASE("a child returns from the function of a stream in which it was made") {
   const Parent parent;
   static std::atomic<int> after{0};

@@ -1,5 +1,6 @@
-// A process that forks beside its communicators: the child has none of the threads that they need. It is refused what
-// it has inherited, makes its own, and does its parent no harm, neither while it lives nor when it exits.
+// A process that forks beside its communicators: the child does not have the threads that they need. Calls on inherited
+// communicators are refused, the child makes its own, and it does not harm its parent, neither while it lives nor when
+// it exits.
 #include <unistd.h>
 
 #include <array>
@@ -94,21 +95,21 @@ TEST_CASE("a child is refused what it has inherited, and makes its own") {
   CHECK(in_child(join_own) == "");
   CHECK(in_child([&] {
           const std::string wrong = make_own();
-          // And so does a child of the child.
+          // The same in a child of the child.
           return wrong.empty() ? in_child([&] { return make_own() + join_own(); }) : wrong;
         }) == "");
 }
 
 namespace {
 
-// What exit() finds: a function that is running, others that wait, and a handler that waits for them.
+// The state at exit(): a function that is running, others that wait, and a handler that waits for them.
 std::string exit_with_functions() {
   static tuttiStream_t stream = nullptr;
   static std::atomic<bool> running{false};
   static int calls = 0;
   if (tuttiStreamCreate(&stream) != tuttiSuccess) return "no stream";
   (void)std::atexit([] {
-    // The functions that wait are not called; the one that was running has come to its end.
+    // The waiting functions are not called; the one that was running has ended.
     const bool dropped = tuttiStreamDestroy(stream) == tuttiSystemError && calls == 1;
     ::_exit(dropped ? 0 : 3);
   });
@@ -126,7 +127,7 @@ std::string exit_with_functions() {
 
 }  // namespace
 
-// Before this process launches any: handlers are called in the reverse order of their registration.
+// Before this process launches any function: handlers are called in the reverse order of their registration.
 TEST_CASE("a process exits with functions that wait in streams") {
   CHECK(in_child(exit_with_functions) == "");
 }
@@ -218,7 +219,7 @@ TEST_CASE("a child that exits destroys nothing of its parent") {
       if (rank == 0) {
         left_to_exit = {comm, nullptr};
         const std::string wrong = in_child([] {
-          ::close(STDOUT_FILENO);  // whatever the test has printed
+          ::close(STDOUT_FILENO);  // without the test's output
           std::atexit(destroy_at_exit);
           std::exit(0);
           return std::string();

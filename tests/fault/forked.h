@@ -1,4 +1,4 @@
-// What the tests of processes that fork share: children, and what they can do.
+// Shared parts of the tests of processes that fork: children, and their actions.
 #pragma once
 
 #include <sys/wait.h>
@@ -14,7 +14,7 @@
 
 namespace tutti::internal::test {
 
-// Runs `body` in a forked child and returns what it says is wrong. A child that hangs is killed by its alarm.
+// Runs `body` in a forked child and returns its error text. A child that hangs is killed by its alarm.
 inline std::string in_child(const std::function<std::string()>& body) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) return "no pipe";
@@ -42,7 +42,7 @@ inline tuttiResult_t all_reduce(tuttiComm_t comm, std::int32_t* value, tuttiStre
   return tuttiAllReduce(value, value, 1, tuttiInt32, tuttiSum, comm, stream);
 }
 
-// Both ranks, one of them over a stream, which has the communicator start its thread.
+// Both ranks, one of them over a stream, which makes the communicator start its thread.
 inline std::string try_out(const std::array<tuttiComm_t, 2>& comms, tuttiStream_t stream) {
   std::array<std::int32_t, 2> values{1, 2};
   tuttiResult_t other = tuttiInternalError;
@@ -61,7 +61,7 @@ inline std::string make_own() {
   if (tuttiStreamCreate(&stream) != tuttiSuccess) return tuttiGetLastError(nullptr);
   std::string wrong = try_out(comms, nullptr);
   if (wrong.empty()) wrong = try_out(comms, stream);
-  // Together, as each waits for the other.
+  // At the same time, because each waits for the other.
   tuttiResult_t other = tuttiInternalError;
   std::thread rank_1([&] { other = tuttiCommDestroy(comms[1]); });
   const tuttiResult_t mine = tuttiCommDestroy(comms[0]);
@@ -71,7 +71,7 @@ inline std::string make_own() {
   return wrong;
 }
 
-// By a unique id, as ranks that are processes join.
+// With a unique id, like ranks that are processes.
 inline std::string join_own() {
   tuttiUniqueId id;
   if (tuttiGetUniqueId(&id) != tuttiSuccess) return tuttiGetLastError(nullptr);

@@ -1,4 +1,4 @@
-// What the tests of handles share.
+// Shared parts of the tests of handles.
 #pragma once
 
 #include <array>
@@ -18,14 +18,14 @@ inline std::array<tuttiComm_t, 2> make_pair_of_ranks() {
 }
 
 inline tuttiResult_t all_reduce(tuttiComm_t comm, tuttiStream_t stream = nullptr) {
-  // What is queued may end after its thread. One at a time: a single rank's own value is not written.
+  // A queued operation may end after its thread. One at a time: a single rank's own value is not written.
   static std::int32_t queued = 0;
   std::int32_t own = 0;
   std::int32_t* const value = stream == nullptr ? &own : &queued;
   return tuttiAllReduce(value, value, 1, tuttiInt32, tuttiSum, comm, stream);
 }
 
-// Every call that takes a communicator is refused.
+// Every call with a communicator is refused.
 inline void require_stale(tuttiComm_t comm) {
   int number = 0;
   char text[64];

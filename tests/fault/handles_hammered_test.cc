@@ -1,4 +1,4 @@
-// Every call beside every other, at random: nothing that is gone is touched, and each is served or refused.
+// Every call beside every other, at random: no destroyed object is accessed, and each call is served or refused.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -14,19 +14,19 @@ namespace {
 
 constexpr int kSteps = kThreadSanitizer ? 2000 : 20000;
 
-// Each id has a thread that waits for ranks, until the process ends: so not many of them.
+// Each id has a thread that waits for ranks until the process ends: so only few of them.
 tuttiResult_t get_unique_id(tuttiComm_t comm) {
   static std::atomic<int> made{0};
   tuttiUniqueId id;
   return made < 50 && made++ < 50 ? tuttiCommGetUniqueId(comm, &id) : tuttiSuccess;
 }
 
-// Makes parts of the communicator, one after the other, until that fails.
+// Splits the communicator repeatedly, until that fails.
 tuttiResult_t split_often(tuttiComm_t comm, int rank) {
   for (;;) {
     tuttiComm_t part = nullptr;
     tuttiResult_t result = tuttiCommSplit(comm, 0, -rank, &part, nullptr);
-    // What has failed `comm` is no matter of its part, which the other rank may have been refused.
+    // A failure of `comm` does not affect its part, which the other rank may have been refused.
     if (result == tuttiSuccess && rank == 0) result = tuttiCommRevoke(part, TUTTI_REVOKE_DEFAULT);
     if (part != nullptr && all_reduce(part) == tuttiInvalidArgument) return tuttiInternalError;
     if (part != nullptr && tuttiCommDestroy(part) != tuttiSuccess) return tuttiInternalError;
@@ -43,7 +43,7 @@ tuttiResult_t end(tuttiComm_t comm, End how) {
 
 }  // namespace
 
-TEST_CASE("a communicator is revoked, aborted and destroyed while it is split and asked") {
+TEST_CASE("a communicator is revoked, aborted and destroyed while it is split and queried") {
   std::mt19937 random(5);
   for (int round = 0; round < kRounds; ++round) {
     const auto comms = make_pair_of_ranks();
@@ -63,7 +63,7 @@ TEST_CASE("a communicator is revoked, aborted and destroyed while it is split an
       });
     }
     const auto delay = std::chrono::microseconds(random() % 2000);
-    // Rank 1 is always aborted, so that nobody is left to split.
+    // Rank 1 is always aborted, so that no rank is left to split.
     for (const auto& [rank, how] : {std::pair<std::size_t, End>{0, static_cast<End>(round % 3)}, {1, End::kAbort}}) {
       threads.emplace_back([&, rank = rank, how = how, delay] {
         std::this_thread::sleep_for(delay);
@@ -83,8 +83,8 @@ TEST_CASE("a communicator is revoked, aborted and destroyed while it is split an
 
 namespace {
 
-// Handles that all threads of the test share. Who takes one out of its place may still be overtaken by others that
-// have read it before: that is what is tested.
+// Handles that all threads of the test share. A thread that takes one from its slot may still be overtaken by others
+// that have read it before: that is under test.
 struct Shared {
   std::array<std::atomic<tuttiComm_t>, 3> comms{};
   std::array<std::atomic<tuttiStream_t>, 3> streams{};
@@ -139,7 +139,7 @@ tuttiResult_t use_stream(std::atomic<tuttiStream_t>& place, std::atomic<tuttiEve
   }
 }
 
-// What any of these calls may return, whatever the others do.
+// The results that any of these calls may return, whatever the others do.
 void collect(Shared* shared, unsigned seed, std::set<int>* results) {
   std::mt19937 generator(seed);
   const auto random = [&] { return static_cast<unsigned>(generator()); };

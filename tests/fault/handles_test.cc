@@ -1,5 +1,5 @@
-// Handles from any thread at any moment: while others abort, destroy and make what they stand for, every call is
-// either served or refused, and what is gone is never touched. Run with MALLOC_PERTURB_ and under the sanitizers.
+// Handles used by any thread at any moment: while other threads abort, destroy and create the objects, every call is
+// either served or refused, and no destroyed object is accessed. Run with MALLOC_PERTURB_ and under the sanitizers.
 #include "handles.h"
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace tutti::internal::test {
 namespace {
 
-// Waits until another thread has the communicator for itself. That thread calls again should this one be in its way.
+// Waits until another thread has exclusive use of the communicator. That thread calls again if this one is in its way.
 bool wait_until_taken(tuttiComm_t comm) {
   const Deadline deadline = Deadline::after_ms(60'000);
   while (!deadline.passed()) {
@@ -29,7 +29,7 @@ tuttiResult_t until_served(Call call) {
   return result;
 }
 
-// Loops until refused, as a program that does not know of its watchdog.
+// Loops until refused, like a program that does not know of its watchdog.
 struct Worker {
   explicit Worker(tuttiComm_t comm)
       : thread([this, comm] {
@@ -71,7 +71,7 @@ TEST_CASE("a watchdog aborts while other threads loop over operations") {
   }
 }
 
-TEST_CASE("abort ends a destroy and a finalize that wait for what is queued") {
+TEST_CASE("abort ends a destroy and a finalize that wait for queued operations") {
   for (const bool destroys : {true, false}) {
     const auto comms = make_pair_of_ranks();
     tuttiStream_t stream = nullptr;
@@ -85,7 +85,7 @@ TEST_CASE("abort ends a destroy and a finalize that wait for what is queued") {
     tuttiResult_t error = tuttiInternalError;
     CHECK(tuttiCommGetAsyncError(comms[0], &error) == tuttiSuccess);
     CHECK(error == tuttiSuccess);
-    // The other thread has the communicator.
+    // The other thread has exclusive use of the communicator.
     CHECK(all_reduce(comms[0]) == (destroys ? tuttiInvalidArgument : tuttiInvalidUsage));
     const std::int64_t begin = now_ns();
     CHECK(tuttiCommAbort(comms[0]) == tuttiSuccess);
@@ -132,7 +132,7 @@ TEST_CASE("a second thread at once is refused, one after another are served") {
     operates.join();
     CHECK(first == tuttiSuccess);
   }
-  // Handed from thread to thread, more often than it is worth to keep it for one.
+  // Passed from thread to thread so often that the library stops keeping it for one.
   for (int i = 0; i < 30; ++i) {
     tuttiResult_t first = tuttiInternalError;
     std::thread operates([&] {
@@ -158,12 +158,12 @@ TEST_CASE("a second thread at once is refused, one after another are served") {
   CHECK(tuttiCommDestroy(comms[1]) == tuttiSuccess);
 }
 
-TEST_CASE("finalize leaves the processor to others while what is queued waits for its peers") {
+TEST_CASE("finalize uses no processor time while queued operations wait for their peers") {
   const auto comms = make_pair_of_ranks();
   tuttiStream_t stream = nullptr;
   REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
   REQUIRE(all_reduce(comms[0], stream) == tuttiSuccess);
-  sleep_ms(50);  // the queue is empty, and its operation at work
+  sleep_ms(50);  // the queue is empty, and its operation is running
   std::thread peer([&] {
     sleep_ms(1000);
     (void)all_reduce(comms[1]);
@@ -177,7 +177,7 @@ TEST_CASE("finalize leaves the processor to others while what is queued waits fo
   const auto before = used_ms();
   const std::int64_t begin_ns = now_ns();
   CHECK(tuttiCommFinalize(comms[0]) == tuttiSuccess);
-  // A loop would use all of that time, or the share of a busy machine's processor that it gets.
+  // A loop would use all of that time, or its share of a busy machine's processor.
   CHECK((used_ms() - before) * 20 < (now_ns() - begin_ns) / 1'000'000);
   peer.join();
   CHECK(tuttiCommDestroy(comms[0]) == tuttiSuccess);
@@ -206,7 +206,7 @@ TEST_CASE("a failed communicator leaves another that shares its stream alone") {
   calls.join();
   CHECK(peer == tuttiSuccess);
   CHECK(values[1] == 42);
-  // The error is told once by the stream, although its last operation has succeeded, and by the event each time.
+  // The stream reports the error once, although its last operation has succeeded, and the event reports it each time.
   CHECK(tuttiStreamSynchronize(stream) == tuttiAborted);
   const std::string text = tuttiGetLastError(nullptr);
   INFO(text);
@@ -267,7 +267,7 @@ TEST_CASE("tables grow while others look up") {
   std::array<tuttiResult_t, 2> last{};
   for (std::size_t r = 0; r < 2; ++r) {
     lookers.emplace_back([&, r] {
-      // Rank 1 ends when rank 0 has said so.
+      // Rank 1 ends when rank 0 sends it.
       std::int32_t on = 1;
       while (on != 0 && last[r] == tuttiSuccess) {
         on = r == 0 && !done ? 1 : 0;
@@ -291,7 +291,7 @@ TEST_CASE("tables grow while others look up") {
   for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
-TEST_CASE("a thread's errors end with it, also where its own destructors call the library") {
+TEST_CASE("a thread's errors end with it, even if its destructors call the library") {
   struct Late {
     ~Late() {
       CHECK(tuttiCommAbort(nullptr) == tuttiInvalidArgument);

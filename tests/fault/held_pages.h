@@ -1,4 +1,4 @@
-// Memory whose first touch waits: holds a rank up in the middle of a copy for as long as a test likes.
+// Memory whose first touch waits: holds a rank in the middle of a copy for as long as a test needs.
 #pragma once
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 namespace tutti::internal::test {
 
-// Plain memory, page by page empty. Whoever touches a page of the part that is held waits in userfaultfd(2).
+// Ordinary memory with empty pages. A thread that touches a page of the held part waits in userfaultfd(2).
 class HeldPages {
  public:
   // REQUIRES: begin and size are multiples of the page size.
@@ -33,16 +33,16 @@ class HeldPages {
   HeldPages& operator=(const HeldPages&) = delete;
   ~HeldPages() { ::munmap(base_, bytes_); }
 
-  // Whether this kernel lets memory be held.
+  // Whether this kernel supports held memory.
   static bool possible() { return HeldPages(4096, 0, 4096).ready_; }
 
   [[nodiscard]] std::byte* base() const { return base_; }
-  // Whether somebody was held up before `timeout_ms` had passed.
+  // Whether a thread was held before `timeout_ms` had passed.
   [[nodiscard]] bool wait_until_held(int timeout_ms) const {
     pollfd p{fd_.get(), POLLIN, 0};
     return ::poll(&p, 1, timeout_ms) == 1;
   }
-  // Lets go of whoever is held up, and of all who come.
+  // Releases all held threads, and later ones.
   void release() { (void)::ioctl(fd_.get(), UFFDIO_UNREGISTER, &range_); }
 
  private:

@@ -1,5 +1,5 @@
-// A rank that is held up while it touches memory of its peer, whose operation meanwhile fails: the peer has its
-// memory back only when it is no longer touched, and no rank succeeds with bytes of memory that was revoked.
+// A rank that is held while it touches memory of its peer, whose operation fails meanwhile: the peer gets its memory
+// back only when no other rank touches it, and no rank succeeds with bytes of revoked memory.
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -20,19 +20,19 @@ enum class Fate { kUnmapped, kOverwritten };
 
 struct Case {
   const char* collective;
-  std::size_t bytes;  // of a block: what one rank sends another
+  std::size_t bytes;  // of a block: what one rank sends to another
   Fate fate;          // of a rank's buffers as soon as its call has returned
-  bool second_half;   // of rank 1's output is held, or else the first
+  bool second_half;   // the second half of rank 1's output is held, otherwise the first
 };
 
-// What both ranks see, whether they are threads or processes.
+// Shared by both ranks, as threads or processes.
 struct Shared {
   std::atomic<bool> held{false};
   std::atomic<bool> released{false};
-  std::atomic<int> returned_early{0};  // calls, before the rank that was held up was released
+  std::atomic<int> returned_early{0};  // calls that returned before the held rank was released
 };
 
-// The input of rank r, and what the sum of both is.
+// The input of rank r; sum(): the sum of both inputs.
 float value(int rank, std::size_t i) {
   return static_cast<float>(i % 251) + static_cast<float>(rank * 1000);
 }
@@ -65,7 +65,7 @@ class Rank {
     return tuttiAllReduce(in_, out_, count_, tuttiFloat32, tuttiSum, comm, nullptr);
   }
 
-  // What is not as it should be after a call that succeeded.
+  // What is wrong after a call that succeeded.
   [[nodiscard]] std::string check() const {
     if (is("reduce") && rank_ == 0) return "";
     const auto* out = static_cast<const float*>(out_);
@@ -91,13 +91,13 @@ class Rank {
     }
   }
 
-  // Beside the call of rank 1: waits until somebody is held up, and lets go when a call has returned or `hold_ms`
+  // Runs beside the call of rank 1: waits until a thread is held, and releases it when a call has returned or `hold_ms`
   // have passed.
   void hold(Shared* shared, int hold_ms) {
     shared->held = held_.wait_until_held(kPatienceMs / 10);
     const Deadline deadline = Deadline::after_ms(hold_ms);
     while (shared->held && shared->returned_early == 0 && !deadline.passed()) sleep_ms(2);
-    // Time for the fate to come.
+    // Time for the buffers' fate.
     if (shared->returned_early != 0) sleep_ms(50);
     shared->released = true;
     held_.release();
@@ -119,7 +119,7 @@ class Rank {
   bool owned_ = false;  // by tuttiMemAlloc
 };
 
-// Returns whether somebody was held up; on a busy machine the time may be over before the operation has begun.
+// Returns whether a thread was held; on a busy machine the time may be over before the operation has begun.
 bool run_case(const Case& c, RunJobKind kind) {
   const bool processes = kind == RunJobKind::kProcesses;
   const SharedMemory<Shared> memory;
@@ -128,7 +128,7 @@ bool run_case(const Case& c, RunJobKind kind) {
   const auto outcomes = (processes ? run_processes : run_threads)(2, "shm", [&](tuttiComm_t comm, int r, int) {
     Rank rank(c, processes, r);
     std::thread holder;
-    // A process that is waited for is given up after a while, a thread is not.
+    // A wait for a process ends after a while, a wait for a thread does not.
     if (r == 1) holder = std::thread([&] { rank.hold(shared, processes ? kPatienceMs / 3 : kHoldMs); });
     const tuttiResult_t result = rank.call(comm);
     std::string wrong = result == tuttiSuccess ? rank.check() : "";
@@ -160,8 +160,8 @@ void run_cases(RunJobKind kind) {
     for (const std::size_t bytes : {32 * kKiB, 64 * kKiB, 1024 * kKiB}) {
       for (const Fate fate : {Fate::kUnmapped, Fate::kOverwritten}) {
         run_held(kind, {collective, bytes, fate, false});
-        // Of an all-reduce each rank writes one half. The other half of a gathered output is written by its own
-        // rank, which then touches nothing of its peer's.
+        // In an all-reduce each rank writes one half. The other half of a gathered output is written by its own rank,
+        // which then touches nothing of its peer's.
         if (std::strcmp(collective, "all_reduce") == 0) run_held(kind, {collective, bytes, fate, true});
       }
     }
@@ -176,12 +176,12 @@ void probe() {
 
 }  // namespace
 
-TEST_CASE("a thread is held up in memory of an operation that fails", "[threads]") {
+TEST_CASE("a thread is held in memory of an operation that fails", "[threads]") {
   probe();
   run_cases(RunJobKind::kThreads);
 }
 
-TEST_CASE("a process is held up in memory of an operation that fails", "[processes]") {
+TEST_CASE("a process is held in memory of an operation that fails", "[processes]") {
   probe();
   run_cases(RunJobKind::kProcesses);
 }

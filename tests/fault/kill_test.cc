@@ -108,7 +108,7 @@ TEST_CASE("a rank that dies before its first operation is named", "[shm]") {
     }
     return survivor(comm, {"shm,tcp", 4, 2, 1000}, shared);
   });
-  // Who is still joining when it dies hears of it there.
+  // A rank that is still joining when the victim dies notices it there.
   for (const std::size_t r : {0U, 1U, 3U}) {
     const std::string& wrong = outcomes[r].wrong;
     INFO(wrong);

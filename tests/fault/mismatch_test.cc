@@ -1,4 +1,4 @@
-// Ranks that call different things: an error on every rank, no hang, no wrong data.
+// Ranks that call different operations: an error on every rank, no hang, no wrong data.
 #include <sys/mman.h>
 
 #include <array>
@@ -13,7 +13,7 @@ namespace {
 struct Difference {
   const char* what;
   Spec most;
-  Spec odd;  // what one rank calls
+  Spec odd;  // the call of one rank
 };
 
 Spec spec(Collective c, std::size_t count, DataType type = DataType::kFloat32, ReduceOp op = ReduceOp::kSum,
@@ -57,7 +57,7 @@ std::vector<Difference> differences() {
   };
 }
 
-// The error of a rank whose call was complete before a peer noticed: its next call tells.
+// The error of a rank whose call was complete before a peer noticed: its next call returns the error.
 tuttiResult_t barriers(tuttiComm_t comm) {
   tuttiResult_t result = tuttiSuccess;
   for (int i = 0; i < 50 && result == tuttiSuccess; ++i) {
@@ -67,8 +67,8 @@ tuttiResult_t barriers(tuttiComm_t comm) {
   return result;
 }
 
-// With a root, and in scans, a rank that only gives, or takes from ranks that agree with it, is through with the right
-// data and learns of the difference in a later call. All others learn of it at once, or when nothing moves.
+// With a root, and in scans, a rank that only sends, or receives only from ranks that agree with it, completes with
+// correct data and learns of the difference in a later call. All others learn of it at once, or when nothing moves.
 Outcome mismatched(tuttiComm_t comm, int rank, int ranks, const Spec& mine, int odd) {
   std::array<Memory, 2> memory;
   Trial trial(mine, rank, ranks);
@@ -100,7 +100,7 @@ void require_mismatch(RunJobKind kind, int ranks, const std::string& transports)
   }
 }
 
-// Address space of which little is touched.
+// Address space of which only a little is touched.
 class HugeMemory {
  public:
   explicit HugeMemory(std::size_t bytes)
@@ -118,7 +118,7 @@ class HugeMemory {
   void* memory_;
 };
 
-// The last rank's count is larger by 2^32 than the others'.
+// The last rank's count is 2^32 larger than the others'.
 Outcome longer_by_four_gi(tuttiComm_t comm, int rank, int ranks) {
   constexpr std::size_t kShort = 40;
   const bool odd = rank == ranks - 1;

@@ -1,5 +1,5 @@
-// A schedule that the tests have not proven is proven inside the first operation, by rank 0 for all. Whoever aborts
-// need not wait for that.
+// A schedule that the tests have not proven is proven inside the first operation, by rank 0 for all. A rank that aborts
+// does not wait for that.
 #include <atomic>
 #include <cstdlib>
 #include <ctime>
@@ -13,9 +13,9 @@
 namespace tutti::internal::test {
 namespace {
 
-// A ring of so many takes some 30 ms to prove.
+// A ring of this size takes about 30 ms to prove.
 constexpr int kRanks = 150;
-// So many run the operation that is aborted.
+// The number of ranks that run the aborted operation.
 constexpr int kInterrupted = 8;
 
 double thread_seconds() {
@@ -66,12 +66,12 @@ TEST_CASE("abort ends the proofs inside the first operation") {
   Job aborted;
   const std::vector<double> aborted_s =
       aborted.run(kInterrupted, [&] { CHECK(tuttiCommAbort(aborted.comms[0]) == tuttiSuccess); });
-  // A thread that had not quite begun finds that its handle has ended.
+  // A thread that had not quite begun finds its handle ended.
   CHECK((aborted.results[0] == tuttiAborted || aborted.results[0] == tuttiInvalidArgument));
   for (std::size_t rank = 1; rank < kInterrupted; ++rank) CHECK(aborted.results[rank] == tuttiAborted);
   // Rank 0 has proven the schedule, and no other rank has.
   CHECK(std::accumulate(whole_s.begin() + 1, whole_s.end(), 0.0) / (kRanks - 1) < whole_s[0] / 4);
-  // All but what was proven until all had begun.
+  // Without the part that was proven before all had begun.
   CHECK(aborted_s[0] < whole_s[0] / 2);
   for (const tuttiComm_t comm : whole.comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
   for (std::size_t rank = 1; rank < kRanks; ++rank) CHECK(tuttiCommDestroy(aborted.comms[rank]) == tuttiSuccess);

@@ -1,9 +1,9 @@
-// A rank on a system that refuses some calls, as containers' filters do.
-// Usage: refused REFUSED ERRNO [RANK]: REFUSED is "memfd" (memfd_create), "seals" (adding seals), "size" (the size of
-// files is limited), "affinity" (a process that sets the affinity of a thread after the first second is killed),
-// "ptracer" (a process that lets others attach to it is killed), "nothing", or a system call by its name, on this rank
-// alone or on all. Reduces and moves vectors of many sizes, one in memory of tuttiMemAlloc, and compares the results.
-// It exits with status 77 if the kernel lets it install no filter of system calls.
+// A rank on a system that refuses some calls, like containers' filters do. Usage: refused REFUSED ERRNO [RANK]: REFUSED
+// is "memfd" (memfd_create), "seals" (adding seals), "size" (the size of files is limited), "affinity" (a process that
+// sets the affinity of a thread after the first second is killed), "ptracer" (a process that lets others attach to it
+// is killed), "nothing", or the name of a system call, on this rank only or on all. Reduces and moves vectors of many
+// sizes, one in tuttiMemAlloc memory, and compares the results. It exits with status 77 if the kernel does not let it
+// install a filter of system calls.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -29,7 +29,7 @@ constexpr int kSkipped = 77;
 constexpr std::uint32_t kLoadNumber = offsetof(seccomp_data, nr);
 constexpr std::uint32_t kArguments = offsetof(seccomp_data, args);
 
-// The system call, or only where that argument of it, from 0 on, is `value` (-1: any), gets that answer.
+// The system call, or only calls whose given argument, from 0 on, is `value` (-1: any), get that answer.
 bool refuse(std::uint32_t number, std::uint32_t argument, int value, std::uint32_t answer) {
   const std::uint8_t to_answer = value < 0 ? std::uint8_t{2} : std::uint8_t{0};
   sock_filter steps[] = {
@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
     std::printf("right\n");
     return tuttiMemFree(allocated) == tuttiSuccess && tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 1;
   }
-  // Of a communicator that comes from another one, too.
+  // Also on a communicator that was split off.
   tuttiComm_t half = nullptr;
   if (tuttiCommSplit(comm, 0, -rank, &half, nullptr) != tuttiSuccess) return fail("tuttiCommSplit");
   int other_rank = 0;

@@ -1,4 +1,5 @@
-// A call that one rank refuses for its arguments: the others are told, and fail only if the rank does not call again.
+// A call that one rank refuses because of its arguments: the others receive the reason, and fail only if the rank does
+// not call again.
 #include <atomic>
 #include <functional>
 
@@ -8,7 +9,7 @@
 namespace tutti::internal::test {
 namespace {
 
-// In the notices and errors of the other ranks, whichever rank it is.
+// Text in the notices and errors of the other ranks, for every refusing rank.
 constexpr const char* kRefused = " refused its operation 2: ";
 
 class Setting {
@@ -32,7 +33,7 @@ tuttiResult_t make(Way way, const Call& call) {
   const bool grouped = way == Way::kGroup || way == Way::kGroupInStream;
   tuttiStream_t stream = nullptr;
   const bool queued = way != Way::kBlocking && way != Way::kGroup;
-  // In threads of ranks, where no assertion may stand.
+  // Used in the ranks' threads, which cannot make assertions.
   tuttiResult_t result = queued ? tuttiStreamCreate(&stream) : tuttiSuccess;
   if (result == tuttiSuccess && grouped) result = tuttiGroupStart();
   if (result != tuttiSuccess) return result;
@@ -61,7 +62,7 @@ struct Reduced {
       return tuttiReduce(send.data(), recv.data(), send.size(), tuttiFloat32, tuttiSum, root, comm, stream);
     };
   }
-  // That all go on together, on all ranks.
+  // All ranks continue together.
   std::string all_reduce(tuttiComm_t comm, Way way, int ranks) {
     const tuttiResult_t result = make(way, [&](void* stream) {
       return tuttiAllReduce(send.data(), recv.data(), send.size(), tuttiFloat32, tuttiSum, comm, stream);
@@ -89,7 +90,7 @@ void for_all(RunJob run, const std::function<void(const Case&)>& check) {
   }
 }
 
-// One rank's root is wrong, and right `pause_ms` later: the last one's, unless another is given.
+// One rank's root is wrong, and correct `pause_ms` later: the last rank's, unless another is given.
 std::vector<Outcome> retry(const Case& c, int pause_ms, int refuser = -1) {
   return c.run(c.ranks, c.transports, [&](tuttiComm_t comm, int rank, int n) {
     if (std::string wrong = warm_up(comm); !wrong.empty()) return Outcome{wrong};
@@ -120,7 +121,7 @@ std::vector<Outcome> no_retry(const Case& c) {
       if (refused != tuttiInvalidArgument) return Outcome{"not refused: " + describe(refused, comm)};
       for (const Deadline deadline = Deadline::after_ms(30'000); *failed.get() < n - 1 && !deadline.passed();)
         sleep_ms(5);
-      // The failure is on its way.
+      // The failure is in flight.
       tuttiResult_t heard = tuttiSuccess;
       for (const Deadline deadline = Deadline::after_ms(kNoticeMs); heard == tuttiSuccess && !deadline.passed();)
         (void)tuttiCommGetAsyncError(comm, &heard);
@@ -128,7 +129,7 @@ std::vector<Outcome> no_retry(const Case& c) {
       return Outcome{late == tuttiRemoteError ? "" : "the late call got " + describe(late, comm)};
     }
     const tuttiResult_t result = make(c.way, reduced.call(comm, n - 1));
-    // An input that was sent is no operation that waits.
+    // A sent input is not a waiting operation.
     const tuttiResult_t next =
         result == tuttiSuccess ? make(c.way, [&](void* stream) { return tuttiBarrier(comm, stream); }) : result;
     const std::string text = describe(next, comm);
@@ -141,11 +142,11 @@ std::vector<Outcome> no_retry(const Case& c) {
 
 }  // namespace
 
-TEST_CASE("refusal: a rank that calls again goes on with the others (threads)", "[threads]") {
+TEST_CASE("refusal: a rank that calls again continues with the others (threads)", "[threads]") {
   for_all(run_threads, [](const Case& c) { CHECK(wrong_of(retry(c, 0)) == ""); });
 }
 
-TEST_CASE("refusal: a rank that calls again goes on with the others (processes)", "[processes]") {
+TEST_CASE("refusal: a rank that calls again continues with the others (processes)", "[processes]") {
   for_all(run_processes, [](const Case& c) { CHECK(wrong_of(retry(c, 0)) == ""); });
 }
 
@@ -166,13 +167,13 @@ TEST_CASE("refusal: a rank that calls again within the notice time fails no othe
   }
 }
 
-TEST_CASE("refusal: it is told in a communicator that was split off, by its own numbers of ranks", "[processes]") {
+TEST_CASE("refusal: in a communicator that was split off, it uses that communicator's rank numbers", "[processes]") {
   const Setting notice("TUTTI_WAIT_NOTICE_MS", "700");
   for (const char* transports : {"shm", "tcp"}) {
     const SharedMemory<std::atomic<int>> failed;
     const auto outcomes = run_processes(4, transports, [&](tuttiComm_t parent, int rank, int) {
       tuttiComm_t comm = nullptr;
-      // Rank 3 of the job is rank 0 there; rank 2 is in none.
+      // Rank 3 of the job is rank 0 there; rank 2 does not take part.
       if (tuttiCommSplit(parent, rank == 2 ? TUTTI_SPLIT_NOCOLOR : 0, -rank, &comm, nullptr) != tuttiSuccess)
         return Outcome{tuttiGetLastError(parent)};
       if (rank == 2) {
@@ -213,7 +214,7 @@ TEST_CASE("refusal: the others fail after the notice time if the rank does not c
   for_all(run_processes, [](const Case& c) { CHECK(wrong_of(no_retry(c)) == ""); });
 }
 
-TEST_CASE("refusal: ranks that check each call beforehand are told as well", "[processes]") {
+TEST_CASE("refusal: ranks that check each call beforehand get the reason as well", "[processes]") {
   const Setting strict("TUTTI_CHECK", "strict");
   for (const Way way : {Way::kBlocking, Way::kStream}) {
     CHECK(wrong_of(retry({run_processes, "shm", 3, way}, 300)) == "");
@@ -222,7 +223,7 @@ TEST_CASE("refusal: ranks that check each call beforehand are told as well", "[p
   }
 }
 
-// Rank 1 of 3 ends in this way after its refusal, and the others' errors contain `word`.
+// Rank 1 of 3 ends by `end` after its refusal, and the others' errors contain `word`.
 void require_reason(const char* word, const std::function<void(tuttiComm_t)>& end) {
   for (const char* transports : {"shm", "tcp"}) {
     for (const Way way : kWays) {
@@ -252,15 +253,15 @@ void require_reason(const char* word, const std::function<void(tuttiComm_t)>& en
   }
 }
 
-TEST_CASE("refusal: the error of ranks that wait for one that has left tells what it refused", "[processes]") {
+TEST_CASE("refusal: the error of ranks that wait for one that has left contains its refusal", "[processes]") {
   require_reason("left", [](tuttiComm_t comm) { (void)tuttiCommFinalize(comm); });
 }
 
-TEST_CASE("refusal: the error of ranks that wait for one that has died tells what it refused", "[processes]") {
+TEST_CASE("refusal: the error of ranks that wait for one that has died contains its refusal", "[processes]") {
   require_reason("died", [](tuttiComm_t) { ::_exit(1); });
 }
 
-TEST_CASE("refusal: a rank that calls something else is a mismatch that tells what it refused", "[processes]") {
+TEST_CASE("refusal: a rank that calls a different operation is a mismatch that contains its refusal", "[processes]") {
   for (const char* transports : {"shm", "tcp"}) {
     const auto outcomes = run_processes(2, transports, [&](tuttiComm_t comm, int rank, int) {
       if (std::string wrong = warm_up(comm); !wrong.empty()) return Outcome{wrong};
@@ -282,7 +283,7 @@ TEST_CASE("refusal: a rank that calls something else is a mismatch that tells wh
   }
 }
 
-TEST_CASE("refusal: a refused send is told to the rank that receives, and may be called again", "[processes]") {
+TEST_CASE("refusal: the receiving rank hears of a refused send, which may be called again", "[processes]") {
   for (const char* transports : {"shm", "tcp"}) {
     for (const Way way : kWays) {
       for (const bool again : {true, false}) {
@@ -319,7 +320,7 @@ TEST_CASE("refusal: a refused send is told to the rank that receives, and may be
   }
 }
 
-TEST_CASE("refusal: a call behind queued ones is told when those are complete", "[processes]") {
+TEST_CASE("refusal: a call after queued ones is reported when those are complete", "[processes]") {
   const Setting notice("TUTTI_WAIT_NOTICE_MS", "1000");
   for (const char* transports : {"shm", "tcp"}) {
     const SharedMemory<std::atomic<int>> failed;
@@ -328,7 +329,7 @@ TEST_CASE("refusal: a call behind queued ones is told when those are complete", 
       Reduced reduced;
       tuttiStream_t stream = nullptr;
       if (tuttiStreamCreate(&stream) != tuttiSuccess) return Outcome{"no stream"};
-      // Rank 0 comes to operation 2 after the notice time, which fails nobody: rank 2 has refused operation 3.
+      // Rank 0 reaches operation 2 after the notice time, which fails no rank: rank 2 has refused operation 3.
       if (rank == 0) sleep_ms(2500);
       const tuttiResult_t first = tuttiBarrier(comm, stream);
       if (rank == 2) {

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Ranks whose system refuses memory that processes share use TCP, which one line of the log says. Where shared memory
-# alone is allowed, the error says what to do. After its first second no rank changes the affinity of a thread, and none lifts
-# Yama's restriction of who may attach to it, unless they are asked to. Ranks to which the system refuses what connections
-# need fail at once, with the name of the call.
+# Ranks whose system refuses memory shared between processes use TCP, and one log line says so. If only shared memory is
+# allowed, the error says what to do. After its first second no rank changes the affinity of a thread, and none lifts
+# Yama's restriction of attaching to it, unless a setting asks for it. If the system refuses calls that connections
+# need, ranks fail at once, with the name of the call.
 # Usage: refused_test.sh REFUSED RUN_RANKS
 set -euo pipefail
 program=$(realpath "$1")
@@ -30,7 +30,7 @@ job() {
   status=0
   TUTTI_TRANSPORTS=$2 timeout 120 "$run_ranks" "$1" "$program" "${@:3}" >"$folder/out" 2>"$folder/err" || status=$?
 }
-# over_tcp RANKS WHO ARGUMENT...: right results, and one line about those ranks.
+# over_tcp RANKS WHO ARGUMENT...: correct results, and one line about those ranks.
 over_tcp() {
   job "$1" shm,tcp "${@:3}"
   ((status == 0)) || fail "${*:3}: status $status"
@@ -66,7 +66,7 @@ refused 2 memfd 1
 refused 2 seals 22
 refused 3 memfd 38 1
 
-# fails_at_once CALL TEXT ERRNO RANK...: the ranks are refused the call.
+# fails_at_once CALL TEXT ERRNO RANK...: the system refuses the call to the ranks.
 fails_at_once() {
   local rank
   for rank in "${@:4}"; do
@@ -85,7 +85,7 @@ for error in 1 13 38; do # EPERM, EACCES, ENOSYS
   fails_at_once connect 'connect to 127.0.0.1.*seccomp' "$error" 0 1
 done
 fails_at_once accept4 'accepting a connection.*seccomp' 1 0
-# Alone, rank 1 would not get as far as to make these calls.
+# Without other ranks, rank 1 would not reach these calls.
 for call in getsockopt getrandom sendto recvfrom; do
   fails_at_once "$call" "127.0.0.1:[0-9]*: ${call%to} (.*seccomp\|127.0.0.1:[0-9]*: ${call%from} (.*seccomp" 38 0
 done
@@ -98,7 +98,7 @@ if unshare -n true 2>/dev/null; then
   program=$plain
 fi
 
-# More ranks than processors, where tutti moves threads if it is asked to.
+# More ranks than processors; tutti moves threads if a setting asks for it.
 ranks=$((2 * $(nproc)))
 if ((ranks <= 16)); then
   for affinity in own start; do
@@ -107,7 +107,7 @@ if ((ranks <= 16)); then
   done
   echo "ok: $ranks ranks, no thread moved after the first second"
   if (($(nproc) > 1)); then
-    # Ranks that happen to be where they belong are not moved.
+    # Ranks that happen to be on their processors are not moved.
     for try in {1..10}; do
       TUTTI_AFFINITY=move job "$ranks" shm,tcp affinity 0
       ((status == 0)) || break
@@ -117,8 +117,8 @@ if ((ranks <= 16)); then
   fi
 fi
 
-# Under Yama's mode 1, which is pretended: the file that says so lies over the kernel's.
-# With the number by which ranks know that they are on one machine.
+# With Yama's mode 1, which is simulated: another file covers the kernel's file with the mode. The same for the number
+# by which ranks recognise their machine.
 mkdir -p "$folder/kernel/yama" "$folder/kernel/random"
 cat /proc/sys/kernel/random/boot_id >"$folder/kernel/random/boot_id"
 echo 1 >"$folder/kernel/yama/ptrace_scope"

@@ -1,5 +1,5 @@
-// An operation that has failed gives its buffers back: no peer reads or writes them any more, so the caller
-// may free or use them at once.
+// A failed operation returns its buffers: no peer reads or writes them any more, so the caller may free or use them at
+// once.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -35,8 +35,8 @@ tuttiResult_t all_gather(const float* in, float* out, tuttiComm_t comm, int rank
   return tuttiAllGather(in, out, kCount / static_cast<std::size_t>(ranks), tuttiFloat32, comm, nullptr);
 }
 
-// Every rank calls once and unmaps its buffers as soon as the call has returned: a peer that still touched them
-// would end the process. Returns whether the abort came in time for all.
+// Every rank calls once and unmaps its buffers as soon as the call has returned: a peer that still touched them would
+// end the process. Returns whether the abort came in time for all.
 bool abort_in_the_middle(const Call& call, int ranks, int after_ms) {
   std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks), nullptr);
   ::setenv("TUTTI_TRANSPORTS", "shm", 1);
@@ -69,7 +69,7 @@ bool abort_in_the_middle(const Call& call, int ranks, int after_ms) {
 
 }  // namespace
 
-TEST_CASE("threads take their buffers back when one aborts") {
+TEST_CASE("threads get their buffers back when one aborts") {
   int aborted = 0;
   for (const int ranks : {2, 3, 4}) {
     for (int after_ms = 2; after_ms <= 30; after_ms += 4) {
@@ -82,8 +82,8 @@ TEST_CASE("threads take their buffers back when one aborts") {
   REQUIRE(aborted > 0);
 }
 
-// Of three ranks one is killed: the others hear of it at different times, and none may write into the output of
-// one that has heard already.
+// Of three ranks one is killed: the others notice at different times, and none may write into the output of one that
+// has noticed already.
 TEST_CASE("nothing is written into the output of a failed operation") {
   for (int round = 0; round < 6; ++round) {
     const auto outcomes = run_processes(3, "shm", [&](tuttiComm_t comm, int rank, int ranks) {

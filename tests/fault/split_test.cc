@@ -1,5 +1,5 @@
-// A rank that fails in the last operation of one that has left, which leaves a gap in the control tree for a while: all
-// that wait hear of it, over the tree or link by link.
+// A rank that fails in the last operation of a rank that has left, which leaves a gap in the control tree for a while:
+// all waiting ranks receive the reason, over the tree or link by link.
 #include <unistd.h>
 
 #include <atomic>
@@ -24,13 +24,14 @@ void wait_for(const std::atomic<int>& count, int wanted) {
 
 enum class End { kKilled, kAborts };
 
-// Rank 0 gives to rank 1, which ends instead, when rank 0 has gone for good. Everybody else waits for the one before.
+// Rank 0 sends to rank 1, which ends instead, when rank 0 has left for good. Every other rank waits for the one before
+// it.
 std::vector<Outcome> broadcast_down_a_chain(const std::string& transports, std::size_t count, End end) {
   const SharedMemory<Reached> reached;
   return run_processes(kRanks, transports, [&](tuttiComm_t comm, int rank, int n) {
     std::vector<float> v(count, 1.0F);
     const auto broadcast = [&] { return tuttiBroadcast(v.data(), v.data(), count, tuttiFloat32, 0, comm, nullptr); };
-    // With its connections a rank may leave before the next has come.
+    // When its connections exist, a rank may leave before the next has come.
     if (broadcast() != tuttiSuccess) return Outcome{std::string("the first one: ") + tuttiGetLastError(comm)};
     if (rank == 1) {
       wait_for(reached->left, 1);
@@ -45,7 +46,7 @@ std::vector<Outcome> broadcast_down_a_chain(const std::string& transports, std::
       ++reached->left;
       return Outcome{left ? "" : "rank 0 did not leave: " + text};
     }
-    // Peers notice what a rank destroys, and its end.
+    // Peers notice that a rank destroys its communicator, and its end.
     ++reached->failed;
     wait_for(reached->failed, n - 2);
     return Outcome{result == tuttiRemoteError || result == tuttiAborted ? "" : text};
@@ -54,7 +55,7 @@ std::vector<Outcome> broadcast_down_a_chain(const std::string& transports, std::
 
 }  // namespace
 
-TEST_CASE("a failure reaches everybody who waits, also beside a gap in the control tree") {
+TEST_CASE("a failure reaches every waiting rank, even with a gap in the control tree") {
   const Timeout timeout(60'000);
   ::setenv("TUTTI_ALGORITHM", "chain", 1);
   for (const char* transports : {"shm", "tcp"}) {

@@ -1,5 +1,5 @@
-// Ranks that wait for each other for ever, because their calls differ where no message shows it; and ranks
-// that only look so.
+// Ranks that wait for each other without end, because their calls differ and no message shows it; and ranks that only
+// seem to.
 #include <functional>
 
 #include "base/failure.h"
@@ -31,7 +31,7 @@ tuttiResult_t all_reduce(tuttiComm_t comm, std::size_t count = 1) {
   return tuttiAllReduce(v.data(), v.data(), count, tuttiFloat32, tuttiSum, comm, nullptr);
 }
 
-// Whoever is through with the call that differs learns of the difference in the next one.
+// A rank that has completed the differing call learns of the difference in the next one.
 tuttiResult_t then_barrier(tuttiResult_t first, tuttiComm_t comm) {
   return first == tuttiSuccess ? tuttiBarrier(comm, nullptr) : first;
 }
@@ -76,7 +76,7 @@ TEST_CASE("ranks that wait for each other learn that their calls differ") {
   }
 }
 
-TEST_CASE("a rank that comes late to the right call is no mismatch") {
+TEST_CASE("a rank that comes late to the right call is not a mismatch") {
   for (const auto run : {run_threads, run_processes}) {
     const auto outcomes = run(3, "shm,tcp", [](tuttiComm_t comm, int rank, int) {
       for (const std::size_t count : {std::size_t{1}, std::size_t{100'000}}) {
@@ -93,7 +93,7 @@ TEST_CASE("a rank that comes late to the right call is no mismatch") {
 TEST_CASE("ranks that wait in different calls for the same late rank do not differ") {
   for (const char* transports : {"shm", "tcp"}) {
     const auto outcomes = run_threads(3, transports, [](tuttiComm_t comm, int rank, int) {
-      // Rank 1 gives to rank 0 and goes on; rank 0 waits in the call before.
+      // Rank 1 sends to rank 0 and continues; rank 0 waits in the call before.
       if (rank == 2) sleep_ms(2500);
       const tuttiResult_t result = then_barrier(reduce(comm, 0), comm);
       return Outcome{result == tuttiSuccess ? "" : describe(result, comm)};
@@ -102,7 +102,7 @@ TEST_CASE("ranks that wait in different calls for the same late rank do not diff
   }
 }
 
-TEST_CASE("a timeout says what the operation was and whom it waited for") {
+TEST_CASE("a timeout names the operation and the rank that it waited for") {
   const Timeout timeout(300);
   for (const char* transports : {"shm", "tcp", "sim:5"}) {
     const auto outcomes = run_threads(2, transports, [](tuttiComm_t comm, int rank, int) {
@@ -120,7 +120,7 @@ TEST_CASE("a timeout says what the operation was and whom it waited for") {
   }
 }
 
-TEST_CASE("all peers of a rank that aborts in full run are told so") {
+TEST_CASE("all peers of a rank that aborts during operations get that error") {
   for (const char* transports : {"shm", "tcp"}) {
     for (int round = 0; round < 5; ++round) {
       ::setenv("TUTTI_TRANSPORTS", transports, 1);

@@ -1,5 +1,5 @@
-// A process that is stopped, as by a debugger or a job manager: the others wait for it, but not once the
-// communicator has failed.
+// A process that is stopped, as by a debugger or a job manager: the others wait for it, but not once the communicator
+// has failed.
 #include <unistd.h>
 
 #include <atomic>
@@ -11,7 +11,7 @@
 namespace tutti::internal::test {
 namespace {
 
-// Seen by all processes of a job.
+// Shared by all processes of a job.
 struct InProcessControl {
   std::atomic<int> stopping{0};  // the process that stops itself
   std::atomic<std::int64_t> failed_at{0};
@@ -19,7 +19,7 @@ struct InProcessControl {
 
 using Shared = SharedMemory<InProcessControl>;
 
-// Rank 0 takes from both others, from rank 1 first.
+// Rank 0 receives from both others, from rank 1 first.
 tuttiResult_t reduce(tuttiComm_t comm) {
   float v = 1;
   return tuttiReduce(&v, &v, 1, tuttiFloat32, tuttiSum, 0, comm, nullptr);
@@ -42,7 +42,7 @@ bool wait_for_stop(Shared& shared) {
   return shared->stopping != 0;
 }
 
-// What rank 0 got, and when; wakes rank 1.
+// The result of rank 0, and its time; wakes rank 1.
 std::string judge(Shared& shared, tuttiResult_t result, tuttiResult_t wanted, const std::string& text) {
   const std::int64_t ms = (now_ns() - shared->failed_at) / 1'000'000;
   ::kill(shared->stopping, SIGCONT);

@@ -1,5 +1,5 @@
-// Ranks that call different things without exchanging any data in them: found at the next operation that meets, at
-// finalize and destroy at the latest, and at once where every call is checked.
+// Ranks that call different operations without exchanging any data in them: detected at the next operation with data
+// exchange, at finalize and destroy at the latest, and at once if every call is checked.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kCount = 40;
 
-// Every rank is the root of its own broadcast, so that nobody receives anything. Returns at once.
+// Every rank is the root of its own broadcast, so that no rank receives anything. Returns at once.
 tuttiResult_t broadcast_from_itself(tuttiComm_t comm, int rank, void* stream = nullptr, std::size_t count = kCount) {
   static thread_local std::array<std::int8_t, kCount> data{};
   return tuttiBroadcast(data.data(), data.data(), count, tuttiInt8, rank, comm, stream);
@@ -25,7 +25,7 @@ std::string success(tuttiResult_t result, tuttiComm_t comm, const char* what) {
   return result == tuttiSuccess ? "" : std::string(what) + ": " + describe(result, comm);
 }
 
-// Empty, or what is wrong with an error that should name two ranks of which each broadcasts from itself.
+// Empty, or what is wrong with an error that should name two ranks that each broadcast from themselves.
 std::string names_both(tuttiResult_t result, const std::string& text) {
   if (result != tuttiMismatch) return std::string(tuttiGetErrorString(result)) + " (" + text + ")";
   int named = 0;
@@ -36,17 +36,17 @@ std::string names_both(tuttiResult_t result, const std::string& text) {
   return named == 2 ? "" : "both sides are not named: " + text;
 }
 
-// Of an operation, which tells all ranks.
+// The error of an operation, which all ranks get.
 Outcome told(tuttiResult_t result, const std::string& text) {
   return Outcome{names_both(result, text), 1};
 }
 
-// Of finalize or destroy.
+// The error of finalize or destroy.
 Outcome told_at_end(tuttiResult_t result, const std::string& text) {
   return result == tuttiSuccess ? Outcome{} : told(result, text);
 }
 
-// A further communicator of the same ranks, for what the caller does with it at its end.
+// Another communicator of the same ranks, for the caller's test of its end.
 std::string make_another(tuttiComm_t comm, int rank, int ranks, tuttiComm_t* another) {
   tuttiUniqueId id;
   std::memset(&id, 0, sizeof id);
@@ -55,8 +55,8 @@ std::string make_another(tuttiComm_t comm, int rank, int ranks, tuttiComm_t* ano
   return success(tuttiCommInitRank(another, ranks, id, rank), nullptr, "init");
 }
 
-// All ranks are there before the first of them goes wrong. One may still be on its way out of the barrier when
-// others have already found out.
+// All ranks are there before the first of them differs. One may still be leaving the barrier when others have already
+// detected the difference.
 Body after_a_barrier(const Body& body) {
   return [body](tuttiComm_t comm, int rank, int ranks) {
     const tuttiResult_t met = tuttiBarrier(comm, nullptr);
@@ -65,8 +65,8 @@ Body after_a_barrier(const Body& body) {
   };
 }
 
-// What is wrong, or that no rank has been told of the mismatch. A rank that is more than a second ahead of the others
-// when it leaves, as may happen on a busy machine, rightly has success; its digest is 0.
+// What is wrong, or that no rank has got the mismatch error. A rank that is more than a second ahead of the others when
+// it leaves, as may happen on a busy machine, correctly succeeds; its digest is 0.
 std::string wrong_in(const std::vector<Outcome>& outcomes) {
   const std::string wrong = wrong_of(outcomes);
   const bool found = std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.digest != 0; });
@@ -95,17 +95,17 @@ void on_processes(const Body& body, const std::string& what) {
   }
 }
 
-// What the ranks do after they have called different things.
+// The ranks' actions after they have called different operations.
 Outcome then_all_reduce(tuttiComm_t comm, int rank, int) {
   const tuttiResult_t first = broadcast_from_itself(comm, rank);
-  // A faster rank may have found it out already.
+  // A faster rank may have detected it already.
   if (first != tuttiSuccess) return told(first, tuttiGetLastError(comm));
   float v = 1;
   const tuttiResult_t result = tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, comm, nullptr);
   return told(result, tuttiGetLastError(comm));
 }
 
-// Calls that move nothing, the same again and again but for one.
+// Calls that move nothing, repeated, with one that differs.
 Outcome one_empty_call_differs(tuttiComm_t comm, int rank, int) {
   const auto reduce = [comm](std::size_t count, tuttiRedOp_t op) {
     float v = 1;
@@ -115,7 +115,7 @@ Outcome one_empty_call_differs(tuttiComm_t comm, int rank, int) {
   for (int time = 0; time < 40 && result == tuttiSuccess; ++time) {
     result = reduce(0, rank == 1 && time == 35 ? tuttiMax : tuttiSum);
   }
-  // A faster rank may have found it out already.
+  // A faster rank may have detected it already.
   if (result == tuttiSuccess) result = reduce(1, tuttiSum);
   const std::string text = tuttiGetLastError(comm);
   const bool named =
@@ -137,12 +137,12 @@ Outcome then_destroy(tuttiComm_t comm, int rank, int ranks) {
   const tuttiResult_t first = broadcast_from_itself(another, rank);
   if (first != tuttiSuccess) wrong = names_both(first, tuttiGetLastError(another));
   const tuttiResult_t result = tuttiCommDestroy(another);
-  // Of what it has told already destroy says nothing.
+  // Destroy does not repeat an error that the rank has already returned.
   if (first != tuttiSuccess) return Outcome{wrong + success(result, nullptr, "destroy"), 1};
   return told_at_end(result, tuttiGetLastError(nullptr));
 }
 
-// Whether the communicator comes to have failed, told by the others, while no call is under way here.
+// Whether the communicator fails through another rank's notice while no call is in flight here.
 bool fails_by_itself(tuttiComm_t comm) {
   const Deadline soon = Deadline::after_ms(2 * kNoticeMs);
   tuttiResult_t error = tuttiSuccess;
@@ -150,13 +150,13 @@ bool fails_by_itself(tuttiComm_t comm) {
   return error == tuttiMismatch;
 }
 
-// Rank 0 destroys at once, the others when they have heard of it: no call has told them yet.
+// Rank 0 destroys at once, the others when they have noticed: no call has told them yet.
 Outcome destroy_one_after_the_other(tuttiComm_t comm, int rank, int ranks) {
   tuttiComm_t another = nullptr;
   const std::string wrong = make_another(comm, rank, ranks, &another);
   if (!wrong.empty()) return Outcome{wrong};
   const tuttiResult_t first = broadcast_from_itself(another, rank);
-  if (first != tuttiSuccess) {  // a faster rank has found it out: this one never tells by destroy
+  if (first != tuttiSuccess) {  // a faster rank has detected it: destroy never reports it on this rank
     const Outcome outcome = told(first, tuttiGetLastError(another));
     (void)tuttiBarrier(comm, nullptr);
     (void)tuttiCommDestroy(another);
@@ -165,12 +165,12 @@ Outcome destroy_one_after_the_other(tuttiComm_t comm, int rank, int ranks) {
   const bool met = tuttiBarrier(comm, nullptr) == tuttiSuccess;
   const bool heard = rank == 0 || fails_by_itself(another);
   const tuttiResult_t result = tuttiCommDestroy(another);
-  if (!met || !heard) return Outcome{met ? "nobody has told of the mismatch" : "barrier failed"};
-  // Who leaves first is told only if it hears of the others within a second.
+  if (!met || !heard) return Outcome{met ? "no rank has reported the mismatch" : "barrier failed"};
+  // The rank that leaves first gets the error only if it hears of the others within a second.
   return rank == 0 ? told_at_end(result, tuttiGetLastError(nullptr)) : told(result, tuttiGetLastError(nullptr));
 }
 
-// A call that is refused after the mismatch was told does not make it untold, nor hides its text.
+// A call that is refused after the mismatch error neither removes that error nor hides its text.
 Outcome refused_in_between(tuttiComm_t comm, int rank, int ranks) {
   tuttiComm_t another = nullptr;
   std::string wrong = make_another(comm, rank, ranks, &another);
@@ -189,7 +189,8 @@ Outcome refused_in_between(tuttiComm_t comm, int rank, int ranks) {
   return Outcome{wrong + success(tuttiCommDestroy(another), nullptr, "destroy"), 1};
 }
 
-// Of a queued operation the end of its stream tells, or an event behind it; that it was noticed tells nobody.
+// The error of a queued operation comes from the end of its stream, or from an event behind it; that the library has
+// noticed it does not count as a report.
 Outcome told_by_stream(tuttiComm_t comm, int rank, int ranks, bool by_event) {
   tuttiComm_t another = nullptr;
   std::string wrong = make_another(comm, rank, ranks, &another);
@@ -206,7 +207,7 @@ Outcome told_by_stream(tuttiComm_t comm, int rank, int ranks, bool by_event) {
   const tuttiResult_t waited = by_event ? tuttiEventSynchronize(event) : tuttiSuccess;
   if (by_event) wrong += names_both(waited, tuttiGetLastError(nullptr));
   const tuttiResult_t result = tuttiCommDestroy(another);
-  // Where the second call was refused, that has told already.
+  // If the second call was refused, that was the report.
   if (by_event || queued != tuttiSuccess) {
     wrong += success(result, nullptr, "destroy");
   } else {
@@ -217,7 +218,7 @@ Outcome told_by_stream(tuttiComm_t comm, int rank, int ranks, bool by_event) {
   return Outcome{wrong, 1};
 }
 
-// The last rank leaves out a call of no elements.
+// The last rank omits a call of no elements.
 Outcome one_calls_less(tuttiComm_t comm, int rank, int ranks) {
   const bool idle = rank == ranks - 1;
   tuttiResult_t result = idle ? tuttiSuccess : broadcast_from_itself(comm, 0, nullptr, 0);
@@ -229,7 +230,7 @@ Outcome one_calls_less(tuttiComm_t comm, int rank, int ranks) {
   return Outcome{result == tuttiMismatch && both ? "" : "rank " + std::to_string(rank) + ": " + text, 1};
 }
 
-// The others call something else when rank 0 has long left.
+// The others call something different when rank 0 has long left.
 Outcome one_leaves_early(tuttiComm_t comm, int rank, int) {
   if (rank != 0) sleep_ms(3000);
   tuttiResult_t result = broadcast_from_itself(comm, rank);
@@ -283,11 +284,11 @@ TEST_CASE("broadcasts from different roots are a mismatch at destroy", "[threads
   on_threads(then_destroy, "destroy", {"shm", "tcp"});
 }
 
-TEST_CASE("destroy tells a mismatch that no call has told, whoever comes late", "[threads]") {
+TEST_CASE("destroy returns a mismatch that no call has returned, whichever rank is late", "[threads]") {
   on_threads(destroy_one_after_the_other, "destroy in turn", {"shm", "tcp"});
 }
 
-TEST_CASE("a mismatch that was told is not told again by destroy", "[threads]") {
+TEST_CASE("destroy does not repeat a mismatch that a call has returned", "[threads]") {
   on_threads(refused_in_between, "refused in between", {"shm", "tcp"});
   for (const bool by_event : {false, true}) {
     const auto body = [by_event](tuttiComm_t comm, int rank, int ranks) {
@@ -297,11 +298,11 @@ TEST_CASE("a mismatch that was told is not told again by destroy", "[threads]") 
   }
 }
 
-TEST_CASE("calls that one rank leaves out are a mismatch at finalize", "[threads]") {
+TEST_CASE("calls that one rank omits are a mismatch at finalize", "[threads]") {
   on_all(one_calls_less, "one call less");
 }
 
-TEST_CASE("a mismatch with a rank that has left is found by those that stay", "[threads]") {
+TEST_CASE("ranks that stay detect a mismatch with a rank that has left", "[threads]") {
   for (const char* transports : {"shm", "tcp"}) {
     INFO(transports);
     CHECK(wrong_of(run_threads(3, transports, one_leaves_early)) == "");

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Feeds the readers of topology, tuning and schedule files with anything, beginning with the corpus: the same inputs each
-# time, some seconds of them; or, with SECONDS, others for so long.
-# Usage: fuzz_readers.sh CLANG++ READERS.CC SOURCES FOLDER VERSION [SECONDS]
+# Feeds arbitrary input to the readers of topology, tuning and schedule files, beginning with the corpus: the same
+# inputs each time, for some seconds; or, with SECONDS, other inputs for that time. Usage: fuzz_readers.sh CLANG++
+# READERS.CC SOURCES FOLDER VERSION [SECONDS]
 set -euo pipefail
 compiler=$1 readers=$(realpath "$2") sources=$3 folder=$4 version=$5
 here=$sources/tests/fuzz
@@ -14,7 +14,7 @@ if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { r
 fi
 # Compiled again only if a source has changed, in any clone.
 cache=$(command -v ccache || true)
-# Reports need the lines only, and complete debug information takes long to write.
+# Reports need only lines, and complete debug information takes long to write.
 flags=(-std=c++20 -O1 -gline-tables-only -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE
   "-DTUTTI_VERSION_TEXT=\"$version\"" -Isrc -Iinclude)
 files=("$readers" src/base/{control_group,json_file,status,types,fmt,log,config,similar,variables,descriptors,message_costs,version}.cc
@@ -38,5 +38,5 @@ for kind in topology tuning schedule nccl; do
 done
 cd "$folder"
 if (($# > 5)); then length=(-max_total_time="$6"); else length=(-seed=1 -runs=15000); fi
-# What a reader assumes it logs.
+# Readers log their assumptions.
 TUTTI_LOG=error ./readers "${length[@]}" -timeout=60 -rss_limit_mb=3000 -max_len=8000 -verbosity=0 corpus

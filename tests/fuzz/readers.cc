@@ -1,6 +1,6 @@
-// Readers of files that people write, fed with anything: no input may crash them, or take long.
+// Readers of user-written files with arbitrary input: no input may crash them, or take long.
 //
-// The first byte says which reader. What is read is written, and read again: it must be the same.
+// The first byte selects the reader. A file that is read is written, and read again: the result must be the same.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

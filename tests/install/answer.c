@@ -1,4 +1,4 @@
-/* The program that every way to install tutti is asked with: three ranks of one process add up their numbers. */
+/* The program that every way to install tutti must run: three ranks of one process add up their numbers. */
 #include <stdio.h>
 #include <tutti/tutti.h>
 

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Builds the library, the programs and the unit tests for arm64, with Debian's cross compiler, and runs the unit tests in
-# QEMU's emulation of a process. What is linked comes from Debian's packages for arm64, unpacked into a folder: nothing
-# of another architecture is installed. The last line counts. The emulation gives up little memory: 16 GiB are needed.
-# Usage: arm64.sh FOLDER: what is there of packages and of the build serves again.
+# Builds the library, the programs and the unit tests for arm64, with Debian's cross compiler, and runs the unit tests
+# in QEMU's emulation of a process. Linked libraries come from Debian's packages for arm64, unpacked into a folder: no
+# package of another architecture is installed. The last line has the counts. The emulation releases little memory: 16
+# GiB are needed. Usage: arm64.sh FOLDER: existing packages and build outputs there are reused.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 mkdir -p "$1"
@@ -10,7 +10,7 @@ folder=$(cd "$1" && pwd)
 root=$folder/root
 . "$(dirname "${BASH_SOURCE[0]}")/checks.sh"
 
-# Packages for arm64, by apt with lists and states of its own.
+# Packages for arm64, by apt with separate lists and states.
 unpack() {
   local apt=$folder/apt package
   mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$root"
@@ -57,8 +57,8 @@ endian = 'little'
 CROSS
 }
 
-# Those of the suite that are programs themselves: what a script runs would need the kernel to know of the emulation. Of
-# each its name, its program, and the files that it needs, with blanks between them.
+# The tests of the suite that are programs themselves: programs that a script runs would need a kernel that knows the
+# emulation. For each its name, its program, and the files that it needs, with blanks between them.
 unit_tests() {
   python3 - "$folder/build" <(meson introspect "$folder/build" --tests) <(meson introspect "$folder/build" --targets) <<'PYTHON'
 import json, os, sys
@@ -72,14 +72,14 @@ for test in json.load(open(tests)):
 PYTHON
 }
 
-# What the emulation does not have, by test. It only pretends to obey madvise(2), and ends a process that was forked
-# beside other threads when that starts one of its own (QEMU 7.2: qemu_plugin_vcpu_init_hook).
+# Features that the emulation lacks, by test. It only pretends to obey madvise(2), and ends a process that was forked
+# beside other threads when that process starts a thread (QEMU 7.2: qemu_plugin_vcpu_init_hook).
 forked='threads of forked processes'
 declare -A lacking=(
   [memory_monitor]=userfaultfd [memory_race]=userfaultfd [transport_shm_cross_memory]=process_vm_readv
   [healing]=$forked [init_deaths]=$forked
 )
-# What is left out of a test for that.
+# The cases of a test that are skipped for that reason.
 declare -A cases=(
   [transport_shm_pair]=$'~an arena hands out zeros*\n~rooms for payloads lie where they are read'
   [engine]='~a forked child has an engine of its own'

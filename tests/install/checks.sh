@@ -1,4 +1,4 @@
-# Read by scripts whose last line counts: `passed` and `failed`. REQUIRES: $folder, for the log.
+# For scripts whose last line has the counts: `passed` and `failed`. REQUIRES: $folder, for the log.
 # shellcheck shell=bash
 passed=0 failed=0
 

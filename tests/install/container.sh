@@ -1,13 +1,13 @@
 #!/bin/bash
 # Builds the image of the Containerfile and runs its programs, without a registry: Debian's base system is made here.
-# Usage: container.sh FOLDER: where the base system and the images lie; those that are there serve again. The last line
-# counts.
+# Usage: container.sh FOLDER: the folder of the base system and the images; existing ones are reused. The last line has
+# the counts.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 . "$(dirname "${BASH_SOURCE[0]}")/checks.sh"
-# No user namespaces, no network of its own, no overlay: it works in a container as well.
+# No user namespaces, no separate network, no overlay: it also works inside a container.
 export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
 buildah=(buildah --root "$folder/images" --runroot "$folder/run")
 

@@ -1,7 +1,7 @@
 #!/bin/bash
-# What `meson install` puts in place is enough for a C program that knows only pkg-config, or CMake: to link the shared
-# library, and the archive where the build has one (-Ddefault_library=both or static).
-# Usage: install_test.sh BUILD_FOLDER CLIENT_SOURCE CC
+# The files that `meson install` installs are sufficient for a C program that only knows pkg-config, or CMake: to link
+# the shared library, and the archive if the build has one (-Ddefault_library=both or static). Usage: install_test.sh
+# BUILD_FOLDER CLIENT_SOURCE CC
 set -euo pipefail
 build=$1 client=$2
 export CC=$3
@@ -12,11 +12,11 @@ fail() {
   echo "$*"
   exit 1
 }
-# uses LIBRARY.so PROGRAM: whether it asks the loader for it.
+# uses LIBRARY.so PROGRAM: whether the program needs it from the loader.
 uses() { readelf -d "$2" | grep -q "NEEDED.*\[$1\."; }
 
 DESTDIR=$root meson install -C "$build" --no-rebuild --quiet >"$root/log" 2>&1 || { cat "$root/log"; exit 1; }
-# As with a prefix that was unpacked somewhere: nothing may know where it was meant for.
+# Like a prefix that was unpacked in another folder: no file may contain the original path.
 include=$(find "$root" -type d -path '*/include/tutti')
 moved=$root/moved
 mv "${include%/include/tutti}" "$moved"
@@ -37,7 +37,7 @@ if [[ -n $archive ]]; then
   by_cmake "$moved" "$root" tutti::tutti_static >"$root/log" 2>&1 || { cat "$root/log"; exit 1; }
   ! uses libtutti.so "$root/by_cmake/build/answer" || fail 'tutti::tutti_static is not the archive'
 fi
-# Where there is nothing else, one need not ask for it.
+# If the archive is the only library, programs get it by default.
 if [[ -z $shared ]]; then
   read -ra flags <<<"$(pkg_config_of "$moved" --cflags --libs tutti)"
   "${compile[@]}" -o "$root/client_plain" "${flags[@]}"
@@ -48,8 +48,8 @@ if cmake -S "$root/by_cmake" -B "$root/by_cmake/later" -DCMAKE_PREFIX_PATH="$mov
   fail 'CMake takes this version for a later one'
 fi
 grep -q 'with requested version "0.2"' "$root/log" || { cat "$root/log"; exit 1; }
-# Where the library is not in a folder of the loader's, and from any prefix, what is installed finds it, by a path from
-# where it lies.
+# If the library is not in one of the loader's folders, installed programs find it from any prefix, by a path relative
+# to their own.
 program=$(find "$moved" -path '*/bin/tutti')
 bin=${program%/*}
 while read -r file; do
@@ -63,13 +63,13 @@ if [[ -n $program ]]; then
   env -u LD_LIBRARY_PATH "$bin/tutti" run -n 2 -- "$bin/all_reduce_perf" -b 8 -e 8 -n 1 >"$root/log" ||
     { cat "$root/log"; exit 1; }
 fi
-# Each program has its manual page and its completion, but for one that only says what to run instead.
+# Each program has its manual page and its completion, except one that only names the program to run instead.
 for program in $(find "$root" -path '*/bin/*' \( -name tutti -o -name '*_perf' \) ! -name hypercube_perf -printf '%f\n'); do
   [[ -n $(find "$root" -path "*/man/man1/$program.1") ]] || fail "no manual page of $program was installed"
   [[ -n $(find "$root" -path "*/share/bash-completion/completions/$program") ]] ||
     fail "no completion of $program was installed"
 done
 [[ -n $shared ]] || exit 0
-# Nothing but the C interface may be visible, or programs could come to depend on it.
+# Only the C interface may be visible, or programs could come to depend on other symbols.
 foreign=$(nm -D --defined-only "$(find "$moved" -name libtutti.so)" | awk '$2 != "A" {print $3}' | grep -v '^tutti[A-Z]' || true)
 [[ -z $foreign ]] || fail "exported, but no part of the interface: $foreign"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Builds Debian's packages of what git has of this folder, as debian/control and debian/rules have it, and uses them
-# from a folder of their own: they are not installed. The last line counts.
-# Usage: packages.sh FOLDER: made anew but for the packages' names; the packages stay there.
+# Builds Debian's packages from the files that git has of this folder, according to debian/control and debian/rules, and
+# uses them from a separate folder: they are not installed. The last line has the counts. Usage: packages.sh FOLDER:
+# everything there is made again except the list of package names; the packages stay there.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 mkdir -p "$1"
@@ -10,7 +10,7 @@ root=$folder/root
 . "$(dirname "${BASH_SOURCE[0]}")/checks.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/ways.sh"
 
-# Debian's own Python, compilers by way of the cache. Packages with debugging information take twice as long to make.
+# Debian's own Python, and compilers through the cache. Packages with debugging information take twice as long.
 build() {
   cd "$folder/tutti"
   export PATH=/usr/lib/ccache:/usr/sbin:/usr/bin:/sbin:/bin DEB_BUILD_OPTIONS="noautodbgsym parallel=$(nproc)"
@@ -25,7 +25,7 @@ unpack() {
   done
 }
 
-# The package is named after the soname, and what needs the library names the package.
+# The package is named after the soname, and packages that need the library depend on it.
 dependencies() {
   readelf -d "$libraries/libtutti.so.0" | grep -F '[libtutti.so.0]'
   local package

@@ -1,7 +1,7 @@
 #!/bin/bash
-# A project in C that has tutti as a Meson subproject gets a static library, and nothing else of this project.
-# Usage: subproject_test.sh SOURCE_FOLDER [whole]: with "whole" it is compiled and used, which takes minutes where the
-# compiler cache has nothing of it.
+# A C project with tutti as a Meson subproject gets a static library, and nothing else of this project. Usage:
+# subproject_test.sh SOURCE_FOLDER [whole]: with "whole" it is compiled and used, which takes minutes without the
+# compiler cache.
 set -euo pipefail
 source=$1 whole=${2:-}
 . "$(dirname "${BASH_SOURCE[0]}")/ways.sh"
@@ -21,7 +21,7 @@ assert(dependency('tutti').type_name() == 'internal', 'the project knows it by i
 executable('client', 'client.c', dependencies: tutti)
 MESON
 build=$root/build
-# Nor is one meant that is installed. Kernels for devices take nvcc minutes, and are the same as ever.
+# An installed tutti is not used either. Kernels for devices take nvcc minutes, and are tested elsewhere.
 meson setup "$build" "$root" --wrap-mode=forcefallback -Dtutti:cuda=disabled >"$root/log" 2>&1 || { cat "$root/log"; exit 1; }
 meson introspect "$build" --tests | grep -qx '\[\]' || fail 'its tests are run with those of the project'
 beside=$(meson introspect "$build" --targets | python3 -c '
@@ -36,7 +36,7 @@ command = next(c["command"] for c in json.load(open(sys.argv[1])) if c["file"].e
 print(*(w for w in command.split() if w.startswith(("-D_GNU", "-DTUTTI", "-fvis")) or w.endswith("tutti/src")))' \
   "$build/compile_commands.json")
 [[ -z $leaked ]] || fail "arguments of tutti for sources of the project: $leaked"
-# What the whole takes is known, and the program finds the headers.
+# All targets are known, and the program finds the headers.
 ninja -C "$build" -n >"$root/log" 2>&1 && ninja -C "$build" client.p/client.c.o >"$root/log" 2>&1 ||
   { tail -50 "$root/log"; exit 1; }
 [[ -n $whole ]] || exit 0

@@ -1,5 +1,5 @@
-# Sourced: each way to use an installed tutti builds tests/install/answer.c, and all must print the same answer. A
-# prefix is a folder with include and lib below it; it may lie anywhere.
+# Sourced: builds tests/install/answer.c in each way to use an installed tutti; all must print the same answer. A prefix
+# is a folder with include and lib below it, at any path.
 # shellcheck shell=bash
 ways_source=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/answer.c
 # tuttiGetVersion() of the version that meson.build states, and 1 + 2 + 3 on each of three ranks.
@@ -14,7 +14,7 @@ answers() {
   [[ $said == "$ways_answer" ]] || { echo "$*: said \"$said\", not \"$ways_answer\""; return 1; }
 }
 
-# pkg_config_of PREFIX ARGUMENT...: knows no other library's file.
+# pkg_config_of PREFIX ARGUMENT...: sees no other library's file.
 pkg_config_of() {
   local file
   file=$(find "$1" -name tutti.pc)
@@ -30,7 +30,7 @@ by_pkg_config() {
   answers env "LD_LIBRARY_PATH=$(pkg_config_of "$1" --variable=libdir tutti)" "$2/by_pkg_config"
 }
 
-# by_archive PREFIX FOLDER: libtutti.a, as docs/installing.md links it where both libraries are installed.
+# by_archive PREFIX FOLDER: libtutti.a, linked as in docs/installing.md for a system with both libraries.
 by_archive() {
   local flags
   rm -f "$2/by_archive"
@@ -57,7 +57,7 @@ CMAKE
   answers env -u LD_LIBRARY_PATH "$project/build/answer"
 }
 
-# by_mpi LIBRARIES FOLDER: the libraries for MPI programs, which lie in LIBRARIES, serve one of each family.
+# by_mpi LIBRARIES FOLDER: the libraries for MPI programs in the folder LIBRARIES serve one of each MPI family.
 by_mpi() {
   local family
   cat >"$2/mpi.c" <<'C'

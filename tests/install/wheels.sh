@@ -1,7 +1,8 @@
 #!/bin/bash
-# Makes the wheels by tools/wheels, and uses them as one who has nothing else: in empty virtual environments, and with
-# "chroot" also in a base system of Debian that has no compiler and no library of this project's. The last line counts.
-# Usage: wheels.sh FOLDER [chroot]: the environments are made anew; chroot takes root, mmdebstrap and a minute more.
+# Makes the wheels with tools/wheels, and uses them like a user without other packages: in empty virtual environments,
+# and with "chroot" also in a base system of Debian without a compiler and without a library of this project. The last
+# line has the counts. Usage: wheels.sh FOLDER [chroot]: the environments are made again; chroot needs root, mmdebstrap
+# and a minute more.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 mkdir -p "$1"
@@ -9,13 +10,13 @@ folder=$(cd "$1" && pwd)
 wheels=$source/build-wheels/dist
 . "$(dirname "${BASH_SOURCE[0]}")/checks.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/ways.sh"
-# What would find another tutti.
+# Settings that would find another tutti.
 unset PYTHONPATH LD_LIBRARY_PATH LD_PRELOAD PKG_CONFIG_PATH TUTTI_LIBRARY
 cd "$folder"
 
 make() { "$source/tools/wheels"; }
 
-# environment NAME PYTHON WHEEL...: an empty one with these wheels and what they ask for.
+# environment NAME PYTHON WHEEL...: an empty one with these wheels and their dependencies.
 environment() {
   rm -rf "${folder:?}/$1"
   "$2" -m venv "$folder/$1"
@@ -24,7 +25,7 @@ environment() {
 
 install_tutti() { environment alone "$python" "$wheels"/tutti-*.whl; }
 
-# Whatever is in the wheel finds its libraries there, but for those of a Linux with a C++ library.
+# Every program in the wheel finds its libraries there, except those of a Linux with a C++ library.
 contained() {
   local file foreign
   while read -r file; do
@@ -42,7 +43,7 @@ programs() {
   "$bin/all_reduce_perf" -p 2 -b 8 -e 64K -n 5 | grep '# Out of bounds values : 0 OK' || exit 1
   PATH=$bin:$PATH tutti run -n 2 -- all_gather_perf -b 8 -e 64K -n 5 | grep '# Out of bounds values : 0 OK' || exit 1
   "$bin/tutti" verify --max-ranks 4 || exit 1
-  # An error is the program's own, under its own name.
+  # An error is printed by the program itself, under its own name.
   ! "$bin/tutti" nonsense >said 2>&1 || exit 1
   grep nonsense said || exit 1
   [[ -e $folder/alone/share/man/man1/all_reduce_perf.1 ]]
@@ -69,7 +70,7 @@ ways() {
 
 mpi() { by_mpi "$packages/tutti/lib" "$folder"; }
 
-# Both in one command, as the documentation has it.
+# Both in one command, as in the documentation.
 install_torch() { environment training "$python_of_torch" "$wheels"/tutti-*.whl "$wheels"/tutti_torch-*.whl; }
 
 # A program that names the backend, and nothing else of tutti.
@@ -101,7 +102,7 @@ maps = {line.split()[-1] for line in open("/proc/self/maps") if "libtutti.so" in
 assert maps == {tutti.prefix() + "/lib/libtutti.so.0"}, maps'
 }
 
-# Without the wheel tutti the backend says what is missing.
+# Without the wheel tutti the backend's error names it.
 without_tutti() {
   "$folder/training/bin/pip" uninstall -q -y tutti
   ! "$folder/training/bin/python" -c 'import tutti_torch' >said 2>&1 || exit 1
@@ -115,7 +116,7 @@ base_system() {
   mmdebstrap --quiet --variant=minbase --include=python3,python3-venv bookworm "$root"
   mv "$folder/wheelhouse" "$root/wheels"
   cp train.py module.py "$root/"
-  # torchrun meets at a name of this machine.
+  # torchrun's rendezvous uses a name of this machine.
   printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(hostname)" >"$root/etc/hosts"
   # With /proc, by which the loader finds a program's folder; the mount ends with the namespace.
   unshare --mount sh -ec 'mount -t proc proc "$1/proc"; exec chroot "$1" /bin/sh -ec "$2"' sh "$root" '
@@ -131,7 +132,7 @@ base_system() {
 check 'make' make && {
   ls -l "$wheels" | awk 'NR > 1 { print "      " $9 ": " int($5 / 1024) " KiB" }'
   version=$(basename "$wheels"/tutti-*.whl | cut -d- -f2)
-  # Debian's Python where there is one of that version, as it has nothing installed.
+  # Debian's Python if it has that version, because it has nothing installed.
   series=$(basename "$wheels"/tutti_torch-*.whl | sed -n 's/.*-cp3\([0-9]*\)-.*/3.\1/p')
   python_of_torch=$(PATH=/usr/bin:$PATH command -v "python$series")
   python=/usr/bin/python3

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Hosts with many interfaces, and names that are known late. Usage: join_test.sh RANK_PROGRAM. Exit status 77 (skipped)
-# only where namespaces may not be made.
+# only if the system does not permit namespaces.
 set -euo pipefail
 program=$1
 source "$(dirname "$0")/namespaces.sh"
@@ -18,13 +18,13 @@ bridges() {
   done
 }
 
-# The interface that joins the hosts comes after them, in the kernel's order.
+# The interface that connects the hosts comes after them, in the kernel's order.
 bridges 1 9
 join_directly
 use_ipv4
 job nine-bridges 3
 TUTTI_ROOT=10.234.7.1:29400 job nine-bridges-root 4
-# The hosts' own address is that of a bridge, too, and the last.
+# The hosts' own address also belongs to a bridge, and is the last one.
 for ns in "$left" "$right"; do
   address=$(ip -n "$ns" -4 -o addr show joint | awk '{print $4}')
   ip -n "$ns" addr del "$address" dev joint
@@ -36,7 +36,7 @@ done
 job bridge-to-the-other-host 3
 TUTTI_ROOT=10.234.7.1:29400 job bridge-to-the-other-host-root 4
 
-# Too many for a unique id: what is left out is said, and is not what is needed if the root is known.
+# Too many for a unique id: omitted addresses are reported, and are not needed if the root is known.
 bridges 10 16
 ip -n "$left" link set zbridge up
 for i in $(seq 1 20); do

@@ -1,7 +1,7 @@
-# Two network namespaces, and jobs across them. To be sourced, with `program` set. Exit status 77 (skipped) only where
-# namespaces may not be made.
+# Two network namespaces, and jobs across them. To be sourced, with `program` set. Exit status 77 (skipped) only if the
+# system does not permit namespaces.
 left=tutti$$l right=tutti$$r small=tutti$$s middle=tutti$$m
-# Not in /tmp, which ranks may see read-only.
+# Not in /tmp, which may be read-only for ranks.
 work=$(mktemp -d -p /var/tmp)
 pids=()
 within=()  # the command by which ranks are started in their namespace
@@ -28,7 +28,7 @@ fi
 ip -n "$left" link del probe
 ip netns add "$right"
 
-# By a cable.
+# With a cable.
 join_directly() {
   ip -n "$left" link add joint type veth peer name joint netns "$right"
   for ns in "$left" "$right"; do
@@ -36,7 +36,7 @@ join_directly() {
     ip -n "$ns" link set joint up
   done
 }
-# By a switch, which may fail without a sign to either side: cut_switch, repair_switch.
+# With a switch, which may fail without a sign to either side: cut_switch, repair_switch.
 join_by_switch() {
   ip netns add "$middle"
   ip -n "$middle" link add switch type bridge
@@ -63,8 +63,8 @@ use_ipv6() {
   ip -n "$right" addr add fd12:3456:789a::2/64 dev joint nodad
 }
 
-# start FOLDER RANKS [hold|again]: even ranks on the left, odd ranks on the right. All but rank 0 have OTHERS_TRANSPORTS,
-# and rank 0 has FIRST_INTERFACE, if set. What they write is in FOLDER/out.RANK.
+# start FOLDER RANKS [hold|again]: even ranks on the left, odd ranks on the right. All except rank 0 have
+# OTHERS_TRANSPORTS, and rank 0 has FIRST_INTERFACE, if set. Their output is in FOLDER/out.RANK.
 start() {
   local folder=$1 ranks=$2 rank ns transports interface
   mkdir "$folder"
@@ -83,7 +83,7 @@ start() {
   done
 }
 
-# finish WHAT: all that have been started last end well.
+# finish WHAT: all ranks of the last start succeed.
 finish() {
   local what=$1 failed=0 pid
   for pid in "${pids[@]}"; do wait "$pid" || failed=1; done

@@ -1,7 +1,6 @@
-// One rank of a job across network namespaces. Usage: netns_rank RANK RANKS FOLDER [hold|again]
-// Rank 0 leaves the unique id in FOLDER; if TUTTI_ROOT is set, the ranks join by that. With "hold" each rank stays
-// connected, after its operations, from writing FOLDER/ready.RANK until FOLDER/go exists. With "again" it then does its
-// operations once more.
+// One rank of a job across network namespaces. Usage: netns_rank RANK RANKS FOLDER [hold|again]. Rank 0 writes the
+// unique id to FOLDER; if TUTTI_ROOT is set, the ranks join with that. With "hold" each rank stays connected, after its
+// operations, from writing FOLDER/ready.RANK until FOLDER/go exists. With "again" it then repeats its operations.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -41,7 +40,7 @@ int main(int argc, char** argv) {
   if (const std::string wrong = run_operations(comm, rank, ranks); !wrong.empty()) return complain(wrong);
   if (argc > 4) {
     write_file(folder / ("ready." + std::to_string(rank)), "");
-    if (!wait_for_file(folder / "go", 60'000)) return complain("nobody said go");
+    if (!wait_for_file(folder / "go", 60'000)) return complain("FOLDER/go did not appear");
     const bool again = std::string(argv[4]) == "again";
     const std::string wrong = again ? run_operations(comm, rank, ranks) : "";
     if (!wrong.empty()) return complain(wrong);

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Jobs across two network namespaces that are joined by a pair of virtual interfaces.
-# Usage: netns_test.sh RANK_PROGRAM ALGORITHMS_PROGRAM. Exit status 77 (skipped) only where namespaces may not be made.
+# Jobs across two network namespaces that are connected by a pair of virtual interfaces. Usage: netns_test.sh
+# RANK_PROGRAM ALGORITHMS_PROGRAM. Exit status 77 (skipped) only if the system does not permit namespaces.
 set -euo pipefail
 program=$1 algorithms=$2
 source "$(dirname "$0")/namespaces.sh"
@@ -14,7 +14,7 @@ TUTTI_TRANSPORTS=shm:netns,tcp TUTTI_INTERFACE=joint job interface 4
 TUTTI_TRANSPORTS=shm,tcp OTHERS_TRANSPORTS=shm:netns job rank-0-goes-across-namespaces 4
 TUTTI_TRANSPORTS=shm:netns,tcp OTHERS_TRANSPORTS=shm job rank-0-stays-in-its-namespace 4
 
-# The files by which ranks of several namespaces find each other are gone when all have joined, so no end of a rank
+# The files by which ranks of several namespaces find each other are removed when all have joined, so no end of a rank
 # leaves any.
 mkdir "$work/tmp"
 export TUTTI_TRANSPORTS=shm,tcp
@@ -24,7 +24,7 @@ wait_ready "$work/no-files" 4
 touch "$work/no-files/go"
 finish no-files
 
-# Folders in which there is no room for a socket, or no right to make one.
+# Folders without room for a socket, or without the permission to make one.
 long=$work/$(printf 'x%.0s' {1..150})
 mkdir "$long"
 TMPDIR=/nonexistent job missing-folder 4
@@ -47,8 +47,8 @@ fi
 within=()
 unset TUTTI_TRANSPORTS
 
-# Algorithms of one's own that go by hosts: here ranks are dealt round. One that serves these hosts alone is proven by
-# the job; of this one nobody sends what others wait for.
+# User-defined algorithms that depend on hosts: here ranks are distributed round-robin. The job proves one that supports
+# only these hosts; in the other one, no rank sends what others wait for.
 levels=$(realpath "$(dirname "$0")/../../examples/schedules/two_level.json")
 TUTTI_SCHEDULES=$levels TUTTI_ALGORITHM=all_reduce:two_level TUTTI_TRANSPORTS=shm:netns,tcp job hosts-of-two 4
 cat >"$work/nothing.json" <<'EOF'
@@ -65,7 +65,7 @@ for pid in "${pids[@]}"; do
   fi
 done
 pids=()
-# Some may have heard first that others have failed.
+# Some may have received the notice first that others have failed.
 if ! grep -q 'broadcast nothing, 5 ranks, root 0, hosts 3,2, of the ranks 0 2 4, 1 3: ' "$work"/unproven/out.*; then
   echo 'no rank has found that the algorithm cannot be proven on these hosts:'
   cat "$work"/unproven/out.*
@@ -100,12 +100,12 @@ use_ipv6
 TUTTI_TRANSPORTS=tcp job tcp-ipv6 2
 TUTTI_TRANSPORTS=shm:netns,tcp job mixed-ipv6 4
 
-# Sockets hold far less than a message: whoever waited for room without receiving would wait until the timeout.
+# Sockets buffer far less than a message: a rank that waited for room without receiving would wait until the timeout.
 ip netns add "$small"
 ip -n "$small" link set lo mtu 1500 up
 ip netns exec "$small" sysctl -qw net.ipv4.tcp_wmem='4096 16384 16384' net.ipv4.tcp_rmem='4096 16384 16384'
-# The number of streams decides how a message is cut, the number of ranks who waits for whom: all numbers of ranks meet
-# one stream only.
+# The number of streams determines how a message is cut, the number of ranks which ranks wait for each other: all
+# numbers of ranks run with one stream only.
 for streams in 1 2 16; do
   cases='[.small]'
   ((streams > 1)) || cases+=',[.small_others]'

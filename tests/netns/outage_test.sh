@@ -1,6 +1,6 @@
 #!/bin/bash
-# Networks that fail while a job runs. Usage: outage_test.sh RANK_PROGRAM. Exit status 77 (skipped) only where namespaces
-# may not be made.
+# Networks that fail while a job runs. Usage: outage_test.sh RANK_PROGRAM. Exit status 77 (skipped) only if the system
+# does not permit namespaces.
 set -euo pipefail
 program=$1
 source "$(dirname "$0")/namespaces.sh"
@@ -8,7 +8,7 @@ join_by_switch
 use_ipv4
 export TUTTI_TRANSPORTS=tcp TIMEOUT_MS=90000
 
-# Shorter than the timeout. One job is idle meanwhile, the other one begins its operations when the network is gone.
+# Shorter than the timeout. One job is idle meanwhile, the other one begins its operations during the outage.
 start "$work/idle" 4 again
 idle=("${pids[@]}")
 start "$work/busy" 4 again
@@ -31,7 +31,7 @@ sleep 18
 ip -n "$right" link set joint up
 finish link-down-for-18-seconds
 
-# For good: TUTTI_NETWORK_TIMEOUT_MS says when a host counts as gone, whether its ranks are waited for or not.
+# Permanent: TUTTI_NETWORK_TIMEOUT_MS determines when a host counts as gone, whether or not its ranks are awaited.
 TUTTI_NETWORK_TIMEOUT_MS=3000 start "$work/gone" 4 again
 wait_ready "$work/gone" 4
 cut_switch

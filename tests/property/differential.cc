@@ -1,4 +1,4 @@
-// Every algorithm on real numbers, against what the collective's definition says.
+// Every algorithm on real numbers, compared with the collective's definition.
 #include <random>
 
 #include "algorithms/prove.h"
@@ -11,7 +11,7 @@ namespace {
 using algorithms::AlgorithmEntry;
 using algorithms::World;
 
-// What output element i of the rank must be.
+// The correct output element i of the rank.
 std::uint32_t expected(const Shape& shape, const std::vector<Vector>& inputs, std::size_t rank, std::size_t i,
                        std::size_t block, Order order) {
   const auto sum = [&](std::size_t ranks) {

@@ -1,5 +1,5 @@
-// Programs that go by the hosts of their ranks: proven on many divisions of the ranks into hosts, with every root; and
-// wrong ones, which are not, on those divisions on which they are wrong.
+// Programs that depend on the hosts of their ranks: proven on many divisions of the ranks into hosts, with every root;
+// and incorrect ones, which are rejected on the divisions where they are wrong.
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,7 +31,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-// Empty where it is proven with every root.
+// Empty if it is proven with every root.
 std::string error_on(const AlgorithmEntry& entry, const World& world) {
   for (const int root : roots_to_prove(entry, world)) {
     const auto proof = prove(entry, world, root);
@@ -40,7 +40,8 @@ std::string error_on(const AlgorithmEntry& entry, const World& world) {
   return {};
 }
 
-// All of a host combine at its first rank, these in a ring, and it tells the host. For hosts of any sizes.
+// All ranks of a host combine at its first rank, these in a ring, and it sends the result to its host. For hosts of any
+// sizes.
 const char* const kLeaders = R"x("chunks": "hosts", "do": [
   {"if": "local_rank > 0", "do": [
     {"send": 0, "count": "hosts", "to": "rank_of(host, 0)"},
@@ -59,7 +60,7 @@ const char* const kLeaders = R"x("chunks": "hosts", "do": [
     {"for": "l", "from": 1, "below": "local_ranks", "do": [
       {"send": 0, "count": "hosts", "to": "rank_of(host, l)"}]}]}])x";
 
-// From the root to one rank of each host, which passes it on.
+// From the root to one rank of each host, which forwards it.
 const char* const kHeads = R"x("do": [
   {"let": "head", "be": "(host == host_of(root)) * local_rank_of(root)"},
   {"if": "local_rank == head",
@@ -71,8 +72,8 @@ const char* const kHeads = R"x("do": [
       {"send": 0, "to": "rank_of(host, (head + k) % local_ranks)"}]}],
    "else": [{"recv": 0, "from": "rank_of(host, head)"}]}])x";
 
-// Chains: of each host's ranks to its first one, of those to the first host's, and back. In the order of ranks where
-// they are numbered through.
+// Chains: of each host's ranks to its first one, of those to the first host's, and back. In the order of ranks if they
+// are numbered host by host.
 const char* const kChains = R"x("order": "ranks", "do": [
   {"if": "local_rank < local_ranks - 1", "do": [
     {"recv_reduce": 0, "from": "rank_of(host, local_rank + 1)", "final": "rank == rank_of(0, 0) && hosts == 1"}]},
@@ -86,7 +87,7 @@ const char* const kChains = R"x("order": "ranks", "do": [
 
 const char* const kInOrder = R"x("when": "hosts_in_order", )x";
 
-TEST_CASE("programs that go by hosts are proven on many divisions, with every root") {
+TEST_CASE("programs that depend on hosts are proven on many divisions, with every root") {
   for (const AlgorithmEntry* entry :
        {&entry_of("leaders", "all_reduce", kLeaders), &entry_of("heads", "broadcast", kHeads),
         &entry_of("chains", "all_reduce", kInOrder + std::string(kChains))}) {
@@ -98,7 +99,7 @@ TEST_CASE("programs that go by hosts are proven on many divisions, with every ro
     for (int ranks = 1; ranks <= 26; ++ranks) {
       for (const World& world : worlds_to_prove(*entry, ranks)) {
         CHECK(error_on(*entry, world) == "");
-        // Of whatever division: no test of the library's has proven it.
+        // For any division: no test of the library has proven it.
         CHECK(!proven_by_tests(*entry, world, 0));
         if (!world.hosts.empty()) ++divisions;
         if (!world.hosts.are_equal()) ++unequal;
@@ -112,7 +113,7 @@ TEST_CASE("programs that go by hosts are proven on many divisions, with every ro
   }
 }
 
-TEST_CASE("programs that go by hosts are shown one host, one rank on each, and hosts of several") {
+TEST_CASE("programs that depend on hosts are tried with one host, one rank per host, and several ranks per host") {
   const AlgorithmEntry& entry = entry_of("leaders", "all_reduce", kLeaders);
   const auto shown = [&](int ranks, const Hosts& hosts) {
     for (const World& world : worlds_to_prove(entry, ranks)) {
@@ -127,7 +128,7 @@ TEST_CASE("programs that go by hosts are shown one host, one rank on each, and h
   CHECK(shown(4, {{0, 2}, {1, 3}}));
   CHECK(shown(4, {{0}, {1, 2, 3}}));
   CHECK(shown(6, {{0, 1, 2}, {3}, {4, 5}}));
-  // What does not ask for hosts does the same on all.
+  // A program that does not ask for hosts does the same on all divisions.
   const AlgorithmEntry& flat = entry_of("star", "broadcast", R"x("do": [
     {"if": "rank == root", "do": [{"for": "k", "from": 1, "below": "ranks", "do": [
       {"send": 0, "to": "(root + k) % ranks"}]}], "else": [{"recv": 0, "from": "root"}]}])x");
@@ -135,7 +136,7 @@ TEST_CASE("programs that go by hosts are shown one host, one rank on each, and h
   CHECK(error_on(flat, {6, {{0, 1, 2}, {3}, {4, 5}}}) == "");
 }
 
-TEST_CASE("programs that go by hosts and are wrong are refused") {
+TEST_CASE("incorrect programs that depend on hosts are refused") {
   int number = 0;
   const auto refused = [&](const std::string& collective, const std::string& program, const std::string& from,
                            const std::string& to) {
@@ -143,7 +144,7 @@ TEST_CASE("programs that go by hosts and are wrong are refused") {
     INFO(from << " became " << to);
     CHECK(!prove_samples(entry).is_ok());
   };
-  // On a host that is not its own, a rank too few, a chunk that comes twice, a mark too early, too late.
+  // A wrong host, a missing rank, a chunk that comes twice, a mark that is too early, or too late.
   refused("all_reduce", kLeaders, R"x("to": "rank_of(host, 0)")x", R"x("to": "rank_of(0, 0)")x");
   refused("all_reduce", kLeaders, R"x("below": "local_ranks")x", R"x("below": "local_ranks - 1")x");
   refused("all_reduce", kLeaders, R"x("below": "local_ranks")x", R"x("below": "most_local_ranks")x");
@@ -154,16 +155,16 @@ TEST_CASE("programs that go by hosts and are wrong are refused") {
   refused("broadcast", kHeads, "(host == host_of(root)) * local_rank_of(root)", "local_rank_of(root)");
   refused("broadcast", kHeads, "(host == host_of(root)) * local_rank_of(root)", "0");
   refused("broadcast", kHeads, "(host + k) % hosts", "k");
-  // In another order than that of ranks, where ranks are dealt round.
+  // Not in the order of ranks, if ranks are distributed round-robin.
   const std::string error = prove_samples(entry_of("dealt", "all_reduce", kChains)).message();
   INFO(error);
   CHECK(error.find("which are not the next ranks") != std::string::npos);
   CHECK(error.find("hosts 2,2, of the ranks 0 2, 1 3") != std::string::npos);
 }
 
-// What is right on some hosts is refused for others, and nothing that was proven before changes that.
-TEST_CASE("a proof on some hosts is none on others") {
-  // Ranks as if they were numbered through, and hosts as if they were equal.
+// A program that is correct on some hosts is refused for others, and no earlier proof changes that.
+TEST_CASE("a proof on some hosts is not a proof on others") {
+  // It assumes that ranks are numbered host by host, and that hosts are equal.
   const AlgorithmEntry& entry =
       entry_of("numbered", "broadcast",
                replaced(replaced(R"x("when": "hosts > 1", )x" + std::string(kHeads), "rank_of((host + k) % hosts, 0)",
@@ -178,7 +179,7 @@ TEST_CASE("a proof on some hosts is none on others") {
     CHECK(error_on(entry, unequal).find("hosts 1,3") != std::string::npos);
   }
   CHECK(!prove_samples(entry).is_ok());
-  // One that says so is right wherever it serves.
+  // A program that states this is correct wherever it is supported.
   const std::string when = R"x("when": "hosts > 1 && equal_hosts && hosts_in_order", )x";
   const AlgorithmEntry& told =
       entry_of("numbered_told", "broadcast",
@@ -191,7 +192,7 @@ TEST_CASE("a proof on some hosts is none on others") {
   CHECK(!told.supports({4, {}}));
 }
 
-TEST_CASE("a program for hosts that are not tried is taken, and proven on those") {
+TEST_CASE("a program for hosts that are not tried is accepted, and proven on those") {
   const std::string when =
       R"x("when": "hosts == 3 && local_ranks_of(0) == 4 && local_ranks_of(1) == 1 && local_ranks_of(2) == 6", )x";
   const World world{11, {{0, 1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10}}};

@@ -115,7 +115,7 @@ class Machine {
     const std::uint32_t* other =
         reduces ? chunk(e.receive, t.operand, to) : chunk(e.receive, t.source, t.source_chunk + done);
     const bool combines = t.kind == StepKind::kRecvReduce || reduces;
-    // Of a kReduce the source is the own one, of a kRecvReduce what is sent is not.
+    // In a kReduce the source is the rank's own operand, in a kRecvReduce the received one is not.
     const bool source_first = reduces != t.reversed;
     for (std::size_t i = 0; i < layout_.size(to) / sizeof(std::uint32_t); ++i) {
       if (!combines) {

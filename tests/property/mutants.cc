@@ -7,7 +7,7 @@
 namespace tutti::internal::schedule {
 namespace {
 
-// Steps with their dependencies spelled out, easy to cut up.
+// Steps with explicit dependencies, easy to modify.
 struct Loose {
   Step step;
   std::vector<std::uint32_t> after;  // original indices
@@ -27,7 +27,8 @@ Mutant assemble(const Schedule& from, const std::vector<Loose>& steps, std::stri
   Mutant m{std::move(what), {}, {}};
   m.schedule.shape = from.shape;
   m.schedule.rank = from.rank;
-  m.schedule.scratch_chunks = from.scratch_chunks + from.shape.chunks;  // no easy ways out
+  // No mutant is rejected only because scratch is too small.
+  m.schedule.scratch_chunks = from.scratch_chunks + from.shape.chunks;
   m.schedule.sliceable = false;
   std::vector<std::uint32_t> now(from.steps.size(), 0xffffffff);
   for (std::uint32_t i = 0; i < steps.size(); ++i) {
@@ -180,7 +181,7 @@ class Closure {
   void put_all_before(const Schedule& s, std::uint32_t j, std::uint32_t l) {
     for (const std::uint32_t i : s.dependencies_of(s.steps[j])) {
       for (std::uint32_t k = 0; k < s.steps[i].chunks; ++k) {
-        // As in place, where most is one.
+        // Like in place, where most memory is shared.
         if (conflict(s, s.steps[i], k, s.steps[j], l, false) || meets_in_place(s, i, k, j, l))
           put_before(first_[i] + k, first_[j] + l);
       }
@@ -190,7 +191,7 @@ class Closure {
       for (std::uint32_t k = 0; k < s.steps[i].chunks; ++k) put_before(first_[i] + k, first_[j] + l);
     }
   }
-  // Also a copy that does nothing there: who depends on it waits for it.
+  // Also a copy that does nothing in place: steps that depend on it wait for it.
   static bool meets_in_place(const Schedule& s, std::uint32_t i, std::uint32_t k, std::uint32_t j, std::uint32_t l) {
     bool found = false;
     for_touched(s.steps[i], [&](const Touched& p) {
@@ -201,7 +202,7 @@ class Closure {
     });
     return found;
   }
-  // Steps come in an order in which all that is before `early` is known. Rows hold what is before them.
+  // Steps come in an order in which everything before `early` is known. Rows contain the steps before them.
   void put_before(std::size_t early, std::size_t late) {
     before_[late][early] = 1;
     for (std::size_t k = 0; k < nodes_; ++k) before_[late][k] |= before_[early][k];
@@ -245,8 +246,8 @@ bool conflicts_ordered(const Mutant& m) {
   return true;
 }
 
-// The only change is in one step's source or operand, between the input and another buffer, and of its chunks that one
-// is never anything but a copy of the input.
+// The only change is in one step's source or operand, between the input and another buffer whose chunks there are
+// always just a copy of the input.
 bool reads_a_copy(const Schedule& s, const Mutant& m) {
   const bool source = m.what == "source";
   if ((!source && m.what != "operand") || m.schedule.steps.size() != s.steps.size()) return false;
@@ -267,8 +268,8 @@ bool reads_a_copy(const Schedule& s, const Mutant& m) {
   return true;
 }
 
-// The only change is that one local step copies one chunk more, into memory that nobody reads before it is written
-// again: all others that use it are before or behind, and the next behind, if any, writes it.
+// The only change is that one local step copies one chunk more, into memory that no step reads before it is written
+// again: all other steps that use it are before or behind, and the next one behind, if any, writes it.
 bool copies_for_nobody(const Schedule& s, const Mutant& m) {
   if (m.what != "range" || m.schedule.steps.size() != s.steps.size()) return false;
   const Closure closure(m.schedule);

@@ -22,7 +22,7 @@ std::size_t prove_all(const AlgorithmEntry& entry, int ranks) {
   return proofs;
 }
 
-// Every algorithm is in one of two halves, which run beside each other: every second one, since neighbours are alike.
+// Every algorithm is in one of two halves, which run in parallel: every second one, because neighbours are similar.
 void prove_half(std::size_t half) {
   for (std::size_t i = half; i < catalog().size(); i += 2) {
     const AlgorithmEntry& entry = catalog()[i];
@@ -30,7 +30,7 @@ void prove_half(std::size_t half) {
     std::size_t large = 0;
     for (const int ranks : ranks_to_prove(entry)) (ranks <= kProvenRanks ? small : large) += prove_all(entry, ranks);
     INFO(name_of(entry.collective) << " " << entry.name);
-    CHECK(small >= 61);  // hierarchical ones need some ranks to be served at all
+    CHECK(small >= 61);  // hierarchical ones support only some divisions
     CHECK(large >= 10);
   }
 }
@@ -75,7 +75,7 @@ TEST_CASE("chains of several pieces are correct as well") {
   }
 }
 
-TEST_CASE("a proof can be ended wherever it is, and is asked often enough whether it should") {
+TEST_CASE("a proof can be ended at any point, and checks often enough whether to end") {
   for (const char* name : {"ring", "double_tree", "direct", "hierarchical"}) {
     const AlgorithmEntry& entry = *find(Collective::kAllReduce, name);
     const World world = worlds_to_prove(entry, 96).front();
@@ -95,8 +95,8 @@ TEST_CASE("a proof can be ended wherever it is, and is asked often enough whethe
   }
 }
 
-// The estimate decides what a communicator proves. What counts is that it follows the work and the memory.
-TEST_CASE("what a proof costs is known beforehand") {
+// The estimate decides what a communicator proves. It must follow the work and the memory.
+TEST_CASE("the cost of a proof is known in advance") {
   const auto cost = [](Collective collective, const char* name, int ranks) {
     return cost_to_prove(*find(collective, name), World{ranks, {}}, 0);
   };
@@ -118,7 +118,7 @@ TEST_CASE("what a proof costs is known beforehand") {
   CHECK(tree.mib < ring.mib / 3);
 }
 
-TEST_CASE("what is not among the proven is known as such") {
+TEST_CASE("schedules that the tests have not proven are recognised") {
   const AlgorithmEntry& ring = *find(Collective::kAllReduce, "ring");
   const AlgorithmEntry& tree = *find(Collective::kBroadcast, "k_nomial:2");
   const AlgorithmEntry& hosts = *find(Collective::kAllReduce, "hierarchical");
@@ -138,7 +138,7 @@ TEST_CASE("what is not among the proven is known as such") {
   CHECK_FALSE(proven_by_tests(hosts, World{6, {{0, 1, 5}, {2, 3, 4}}}, 0));
 }
 
-// Whether its schedules for this world combine in the order of ranks, whatever the root.
+// Whether its schedules for this world combine in the order of ranks, for every root.
 bool found_in_order(const AlgorithmEntry& entry, const World& world) {
   for (const int root : roots_to_prove(entry, world)) {
     std::vector<schedule::Schedule> schedules;
@@ -197,7 +197,7 @@ TEST_CASE("an algorithm that serves a single host writes the same for any hosts"
   }
 }
 
-TEST_CASE("the catalog refuses what it cannot serve") {
+TEST_CASE("the catalog refuses unsupported worlds") {
   const AlgorithmEntry& ring = *find(Collective::kAllReduce, "ring");
   const AlgorithmEntry& hosts = *find(Collective::kAllReduce, "hierarchical");
   CHECK(find(Collective::kAllReduce, "nothing") == nullptr);

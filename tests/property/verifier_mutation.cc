@@ -1,5 +1,5 @@
-// Tests the verifier: every mutant of a correct schedule must be rejected, or shown to be equivalent by an
-// argument of another kind.
+// Tests the verifier: every mutant of a correct schedule must be rejected, or shown to be equivalent by an independent
+// argument.
 #include <cstdio>
 #include <map>
 #include <string>
@@ -23,7 +23,7 @@ void mutate(const algorithms::AlgorithmEntry& entry, const algorithms::World& wo
   std::vector<Schedule> schedules;
   for (int r = 0; r < world.ranks; ++r) {
     schedules.push_back(algorithms::make_schedule(entry, world, r, root).value());
-    schedules.back().sliceable = false;  // as the mutants: what spans blocks is no easy way out
+    schedules.back().sliceable = false;  // like the mutants: none is rejected only because a step spans blocks
   }
   const Order order = algorithms::order_of(entry, world);
   REQUIRE(verify(schedules, order).is_ok());

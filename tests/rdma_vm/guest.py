@@ -13,11 +13,11 @@ CONSOLE_TAIL_LINES = 60
 KERNEL_OPTIONS = [
     "console=ttyS0",
     "loglevel=5",  # each character on the serial line leaves the emulation
-    "panic=-1",  # restart at once, which -no-reboot makes QEMU's end: a panic ends the guest without a status
+    "panic=-1",  # restart at once, which -no-reboot turns into QEMU's end: a panic ends the guest without a status
     "oops=panic",  # a process that dies in the kernel would leave others waiting
-    "nowatchdog",  # an emulated processor may stand still for seconds
-    "mitigations=off",  # slow under emulation, and the host's affair
-    "tsc=reliable",  # the test of the clock fails where emulated processors take turns, and a slow one is used
+    "nowatchdog",  # an emulated processor may pause for seconds
+    "mitigations=off",  # slow under emulation, and the host's responsibility
+    "tsc=reliable",  # the test of the clock fails if emulated processors share one, and a slow clock is used
 ]
 
 
@@ -25,8 +25,9 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-# What is fast on a processor and slow when emulated is left out: copies by one long instruction, and carry-less
-# multiplication, with which the kernel would compute the check sum of each RoCE packet. ib_write_bw is 2.5 times as fast.
+# Features that are fast on a processor and slow when emulated are left out: copies by one long instruction, and
+# carry-less multiplication, with which the kernel would compute the check sum of each RoCE packet. ib_write_bw is 2.5
+# times as fast.
 CPU = "max,-erms,-fsrm,-pclmulqdq"
 
 
@@ -51,7 +52,7 @@ class Guest:
         self.began = time.time()
         command = [
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-            # No KVM: the rig does the same everywhere, and build machines seldom have it.
+            # No KVM: the rig behaves the same everywhere, and build machines rarely have it.
             "-accel", "tcg,thread=multi", "-cpu", CPU, "-smp",
             f"{options.cpus},sockets={options.sockets}", "-m", f"{options.memory}M",
             "-kernel", str(kernel.image), "-initrd", str(initrd),

@@ -1,21 +1,21 @@
 #!/bin/bash
-# Runs test cases in a guest. Usage: guest_cases.sh RANK_PROGRAM TUTTI_PROGRAM PART...
-# A part is a script that is read by this one and calls run_case. Each case prints one line, "ok NAME" or "not ok
-# NAME", with all that it said if it failed. The exit status is 0 if all have passed.
+# Runs test cases in a guest. Usage: guest_cases.sh RANK_PROGRAM TUTTI_PROGRAM PART... A part is a script that this one
+# sources and that calls run_case. Each case prints one line, "ok NAME" or "not ok NAME", with all of its output if it
+# failed. The exit status is 0 if all have passed.
 set -euo pipefail
 
-# For the parts: a rank of a job (rdma_rank.cc), and the command for people (tools/cli/tutti.cc).
+# For the parts: a rank of a job (rdma_rank.cc), and the command line tool (tools/cli/tutti.cc).
 export rank_program=$1 tutti_program=$2
 shift 2
 # No wait of the library lasts longer, unless a case says otherwise.
 export TUTTI_TIMEOUT_MS=20000 TUTTI_INIT_TIMEOUT_MS=30000
 cases_passed=0
 cases_failed=0
-# Of a case: files and whatever else it leaves go with it.
+# Of a case: its files are removed with it.
 case_folder=
 
-# run_case NAME SECONDS COMMAND...: the command is a function of the script or a program. It runs in a process group
-# of its own, which is ended when the command has ended or the time is up.
+# run_case NAME SECONDS COMMAND...: the command is a function of the script or a program. It runs in its own process
+# group, which is killed when the command has ended or the time is over.
 run_case() {
   local name=$1 seconds=$2 status=0 began=$EPOCHREALTIME took
   shift 2
@@ -44,10 +44,10 @@ run_case() {
   rm -rf "$case_folder"
 }
 
-# A line that is shown of a case that has passed, too.
+# A line that is also printed for a case that has passed.
 note() { echo "note: $*"; }
 
-# What parts use.
+# Shared by the parts.
 here=$(dirname "${BASH_SOURCE[0]}")
 # shellcheck source=tests/rdma_vm/guest_jobs.sh
 . "$here/guest_jobs.sh"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2317
-# A part of guest_cases.sh, in one guest with rxe0, rxe1 and siw0: the devices themselves, and what they can do, which
-# is what the library's own numbers in the same guest are compared with.
+# A part of guest_cases.sh, in one guest with rxe0, rxe1 and siw0: the devices themselves and their speed, with
+# which the library's speed in the same guest is compared.
 
 # active DEVICE TRANSPORT
 active() {
@@ -11,7 +11,7 @@ active() {
   grep -q 'state:[[:space:]]*PORT_ACTIVE' "$case_folder/info"
 }
 
-# The tool for people finds them, and would use the soft-RoCE devices.
+# The command line tool finds them, and would use the soft-RoCE devices.
 topo() {
   "$tutti_program" topo | tee "$case_folder/topo"
   grep -q '^  rxe0:1  RoCE, active' "$case_folder/topo"
@@ -19,7 +19,7 @@ topo() {
   grep -q 'chosen, number 2' "$case_folder/topo"
 }
 
-# The client tries again until the server listens, which nothing tells.
+# The client retries until the server listens, of which there is no notification.
 rping_over() {
   local server tries
   rping -s -a "$1" -C 10 &
@@ -38,8 +38,8 @@ run_case 'rxe0 is an active InfiniBand device' 10 active rxe0 InfiniBand
 run_case 'rxe1 is an active InfiniBand device' 10 active rxe1 InfiniBand
 run_case 'siw0 is an active iWARP device' 10 active siw0 iWARP
 run_case 'tutti topo shows the devices' 10 topo
-# -u 17: half a second before a packet is sent again. The default, 67 ms seven times, ends the connection where the
-# machine leaves the guest without a processor for half a second.
+# -u 17: half a second before a packet is resent. The default, 67 ms seven times, ends the connection if the machine
+# leaves the guest without a processor for half a second.
 run_case 'write bandwidth of rxe0' 30 perftest ib_write_bw 10.77.0.1 4 MB/s rxe0 rxe0 -x 1 -u 17 -s 1048576 -n 100
 run_case 'write latency of rxe0' 30 perftest ib_write_lat 10.77.0.1 6 us rxe0 rxe0 -x 1 -u 17 -s 8 -n 1000
 run_case 'write bandwidth of rxe1' 30 perftest ib_write_bw 10.77.1.1 4 MB/s rxe1 rxe1 -x 1 -u 17 -s 1048576 -n 100

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2317
-# A part of guest_cases.sh, in one guest with rxe0 on d0, rxe1 and siw0: what `tutti doctor rdma` says of devices that
-# work, and of a machine in which something is amiss.
+# A part of guest_cases.sh, in one guest with rxe0 on d0, rxe1 and siw0: the output of `tutti doctor rdma` for working
+# devices, and for a machine with problems.
 
 # doctor_says STATUS PATTERN... [-- COMMAND...]: its exit status, and lines that match. COMMAND runs it.
 doctor_says() {

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154,SC2317
-# A part of guest_cases.sh, in one guest with rxe0 on d0 and siw0: what the ranks hear when something breaks.
+# A part of guest_cases.sh, in one guest with rxe0 on d0 and siw0: the ranks' errors when something breaks.
 
 # killed TRANSPORTS BYTES RANKS: the last rank is killed; all others name it.
 killed() {
@@ -19,7 +19,7 @@ broken() {
   expect_outcome 12 '^(2|6|8) ' 0 1 2
 }
 
-# The kernel takes a soft-RoCE device away when the last process has closed it, and the device works until then.
+# The kernel removes a soft-RoCE device when the last process has closed it; until then the device works.
 removed_while_used() {
   local remover
   export TUTTI_TRANSPORTS=verbs TUTTI_VERBS=device=rxe0
@@ -40,7 +40,7 @@ restore_address() {
 
 restore_device() { rdma link | grep -q rxe0 || rdma link add rxe0 type rxe netdev d0; }
 
-# What soft-iWARP has to say of its connections goes to the kernel's log, where that can be asked for.
+# Enables soft-iWARP's messages about its connections in the kernel's log, if possible.
 let_siw_tell() {
   local file
   mount -t debugfs none /sys/kernel/debug 2>/dev/null || true
@@ -49,7 +49,7 @@ let_siw_tell() {
   done 2>/dev/null
 }
 
-# Jobs over iWARP, whose last data is still on its way when their ranks leave.
+# Jobs over iWARP, whose last data is still in flight when their ranks leave.
 leave_a_lossy_network() {
   local job
   export TUTTI_TRANSPORTS=verbs TUTTI_VERBS=device=siw0
@@ -77,5 +77,5 @@ run_case "the device's address is removed" 60 broken 100000 ip addr del 10.77.0.
 restore_address
 run_case 'the device is removed while it is used' 60 removed_while_used
 restore_device
-# Last, for the interface does not come back.
+# The last case, because the interface does not come back.
 run_case 'the network interface is removed' 60 broken 100000 ip link delete d0

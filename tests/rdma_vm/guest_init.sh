@@ -6,7 +6,7 @@
 /bin/busybox mkdir -p /proc /sys /dev /sbin /host /upper /root
 /bin/busybox --install -s /bin
 PATH=/bin
-# What the kernel starts when it wants a module (soft-RoCE: crc32) looks here for it, not where the host's files are.
+# When the kernel wants a module (soft-RoCE: crc32), it starts this program here, not the one in the host's files.
 printf '#!/bin/busybox sh\nexec /bin/busybox chroot /root /sbin/modprobe "$@"\n' >/sbin/modprobe
 chmod 755 /sbin/modprobe
 
@@ -22,8 +22,8 @@ while read -r module; do
   insmod "/modules/$module" || give_up "cannot load $module"
 done </modules.order
 
-# The host's files do not change while a guest runs, as far as it looks at them: cache=loose makes programs start in
-# a fraction of the time. What a guest writes stays in its memory.
+# The host's files that a guest reads do not change while it runs: cache=loose starts programs in a fraction of the
+# time. A guest's writes stay in its memory.
 mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose hostroot /host || give_up 'no host files'
 mount -t tmpfs -o size=50% upper /upper || give_up 'no memory for writes'
 mkdir /upper/data /upper/work

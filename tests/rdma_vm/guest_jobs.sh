@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154,SC2317
-# For the parts of guest_cases.sh: jobs of several ranks, and what becomes of them when something breaks.
+# For the parts of guest_cases.sh: jobs of several ranks, and their ends when something breaks.
 
 # all_ranks RANKS COMMAND...: COMMAND RANK RANKS FOLDER for every rank at once. All must succeed.
 all_ranks() {
@@ -47,8 +47,8 @@ rank_files() {
   for rank in "$@"; do files+=("$case_folder/job/$name.$rank"); done
 }
 
-# break_loop RANKS BYTES FAULT...: all-reduces of BYTES run until something fails, which FAULT, a command, brings about
-# once all ranks are at it.
+# break_loop RANKS BYTES FAULT...: all-reduces of BYTES run until one fails, which FAULT, a command, causes once all
+# ranks are in them.
 break_loop() {
   local ranks=$1 bytes=$2
   shift 2
@@ -60,7 +60,7 @@ break_loop() {
   "$@"
 }
 
-# where_is RANK: in what its threads wait, in the kernel or out of it; or how it has ended.
+# where_is RANK: where its threads wait, in the kernel or outside; or how it has ended.
 where_is() {
   local task status=0
   if ! kill -0 "${job_pids[$1]}" 2>/dev/null; then
@@ -74,9 +74,9 @@ where_is() {
   done
 }
 
-# expect_outcome SECONDS PATTERN RANK...: each of these ranks ends within so many seconds of its last operation that
-# succeeded, and reports "CODE TEXT" that matches the extended regular expression. 2 is tuttiSystemError, 6
-# tuttiRemoteError, 8 tuttiTimeout.
+# expect_outcome SECONDS PATTERN RANK...: each of these ranks ends within SECONDS of its last operation that succeeded,
+# and reports "CODE TEXT" that matches the extended regular expression. 2 is tuttiSystemError, 6 tuttiRemoteError, 8
+# tuttiTimeout.
 expect_outcome() {
   local seconds=$1 pattern=$2 rank code ms text files=()
   shift 2

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2317
-# A part of guest_cases.sh, in one guest with rxe0: machines that are not set up for RDMA. Who asks for verbs alone is
-# told what to do; who does not gets a job without.
+# A part of guest_cases.sh, in one guest with rxe0: machines that are not set up for RDMA. A rank that asks only
+# for verbs gets an error that says what to do; other ranks get a job without RDMA.
 
 # Root may lock any amount of memory, unless it has given that right up.
 with_little_memory() {

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2317
-# A part of guest_cases.sh, in one guest with rxe0, rxe1 and siw0: links of the transport (verbs_link_test.cc), and what
-# they reach beside perftest in the same guest (verbs_speed.cc).
+# A part of guest_cases.sh, in one guest with rxe0, rxe1 and siw0: links of the transport (verbs_link_test.cc), and
+# their speed compared with perftest in the same guest (verbs_speed.cc).
 
 programs=${rank_program%/*}
 

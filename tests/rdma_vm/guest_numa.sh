@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2317
-# A part of guest_cases.sh, in one guest of two packages, which are a NUMA node of two processors each: what is known of
-# them, jobs of ranks that are bound to them, and where the memory of links lies (numa_rank.cc).
+# A part of guest_cases.sh, in one guest of two packages, which are a NUMA node of two processors each: their
+# description, jobs of ranks that are bound to them, and the placement of links' memory (numa_rank.cc).
 
 export TUTTI_TRANSPORTS=shm
 programs=${rank_program%/*}

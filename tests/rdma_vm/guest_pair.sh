@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2317
 # A part of guest_cases.sh, in each of two guests that are joined by eth0 (rxe0): jobs across both. The guests run the
-# same cases, and meet in a folder that both see.
+# same cases, and synchronise through a shared folder.
 
 # across NAME TRANSPORTS BYTES RANKS: even ranks in the first guest, odd ranks in the second.
 across() {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs in a guest as root of the host's files: makes the devices, runs the program, hands back its exit status.
+# Runs in a guest as root of the host's files: makes the devices, runs the program, returns its exit status.
 # The rig has written guest.INDEX, with the variables used here, and "command", the program.
 set -euo pipefail
 shared=/run/rdma_vm

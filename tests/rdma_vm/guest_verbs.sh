@@ -3,9 +3,9 @@
 # random programs with sends, receives and groups.
 
 # over_devices OPTIONS BYTES RANKS DEVICE...: all collectives up to BYTES with TUTTI_VERBS=OPTIONS; each soft-RoCE
-# DEVICE must have sent a good part of it.
+# DEVICE must have sent a large part of it.
 over_devices() { verbs_job check "$@"; }
-# programs_over OPTIONS BYTES RANKS DEVICE...: the same of random programs.
+# programs_over OPTIONS BYTES RANKS DEVICE...: the same with random programs.
 programs_over() { verbs_job programs "$@"; }
 
 # verbs_job WHAT OPTIONS BYTES RANKS DEVICE...
@@ -22,8 +22,8 @@ verbs_job() {
   done
 }
 
-# splits_over OPTIONS BYTES RANKS DESCRIPTORS: communicators that are split from each other, at the same time; each takes
-# so many descriptors.
+# splits_over OPTIONS BYTES RANKS DESCRIPTORS: communicators that are split from each other, at the same time; each uses
+# DESCRIPTORS descriptors.
 splits_over() {
   local rank counts
   TUTTI_TRANSPORTS=verbs TUTTI_VERBS=$1 all_ranks "$3" "$rank_program" splits "$2"
@@ -58,7 +58,7 @@ run_case 'programs of 4 ranks over two rails' 100 programs_over device=rxe0+rxe1
 run_case 'programs of 3 ranks over rxe0, no memory kept registered' 100 \
   programs_over device=rxe0,cache=off 100000 3 rxe0
 run_case 'programs of 3 ranks over siw0' 100 programs_over device=siw0 100000 3
-# Of each communicator: the epoll set of its links, a channel per device, a socket per link; of three ranks also the
+# For each communicator: the epoll set of its links, a channel per device, a socket per link; with three ranks also the
 # memory of its scratch.
 run_case 'splits of 2 ranks over rxe0' 100 splits_over device=rxe0 50000 2 3
 run_case 'splits of 3 ranks over two rails' 100 splits_over device=rxe0+rxe1,rails=2 50000 3 6

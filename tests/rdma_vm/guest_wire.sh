@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154,SC2317
-# A part of guest_cases.sh, in one guest with rxe0 and rxe1 at the two ends of a wire: what a network may do to packets.
+# A part of guest_cases.sh, in one guest with rxe0 and rxe1 at the two ends of a wire: possible effects
+# of a network on packets.
 
-# network EFFECT...: what tc's netem does to packets in both directions; nothing: no effect.
+# network EFFECT...: the effect of tc's netem on packets in both directions; nothing: no effect.
 network() {
   local end
   for end in d0 d1; do
@@ -39,8 +40,8 @@ over_wire() {
   (($(sent_packets rxe0) + $(sent_packets rxe1) - before > 100 * ranks))
 }
 
-# No packet arrives any more: a queue pair that sends gives up when it has tried often enough. A rank that only waits
-# for data cannot hear of that, since the other rank's notice does not arrive either, but its deadline holds.
+# Packets no longer arrive: a queue pair that sends gives up after its retries. A rank that only waits for data cannot
+# notice that, because the other rank's notice does not arrive either, but its deadline applies.
 silent() {
   export TUTTI_TRANSPORTS=verbs TUTTI_TIMEOUT_MS=15000
   rank_command=(on_wire)

@@ -7,7 +7,7 @@ import re
 import subprocess
 
 BUSYBOX = pathlib.Path("/bin/busybox")
-# What the first process needs to see the host's files; everything else is loaded by the host's own modprobe from
+# The modules that the first process needs to mount the host's files; the host's own modprobe loads all others from
 # there. virtio_console carries the output of the programs.
 FIRST_MODULES = ["virtio_pci", "virtio_console", "9p", "9pnet_virtio", "overlay"]
 SIW_SOURCE = "drivers/infiniband/sw/siw"

@@ -1,11 +1,9 @@
-// One of two ranks in a guest with two NUMA nodes, which are bound to different ones. Usage:
-// numa_rank blocking|queued RANK 2 FOLDER
-// Looks in which nodes the memory of their link lies, in pages that this process has in use (move_pages(2)): slots with
-// the rank that reads them, what is short with the rank that writes it. Rank 0 alone sends what takes slots, by which
-// the arenas of the two are told apart.
-// blocking: the rank is bound when it starts, or by TUTTI_BIND.
-// queued: it binds its own thread beside one that may run anywhere, and the link is made by the first queued operation.
-// FOLDER is where the ranks find each other.
+// One of two ranks in a guest with two NUMA nodes, which are bound to different ones. Usage: numa_rank blocking|queued
+// RANK 2 FOLDER. Checks in which nodes the memory of their link is, in pages that this process uses (move_pages(2)):
+// slots must be on the node of the rank that reads them, short blocks on the node of the rank that writes them. Only
+// rank 0 sends data that needs slots, which distinguishes the arenas of the two. blocking: the rank is bound when it
+// starts, or by TUTTI_BIND. queued: it binds its own thread beside one that may run anywhere, and the first queued
+// operation makes the link. The ranks find each other through FOLDER.
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,7 +28,7 @@ namespace {
 using namespace tutti::internal::test;  // NOLINT: this program is a test
 
 constexpr std::size_t kPageBytes = 4096;
-// What all links of a pair have in common, and the first sides of links: kSlabPages of arena.cc each.
+// The shared state of all links of a pair, and the first sides of links: kSlabPages of arena.cc each.
 constexpr std::uint64_t kShortPages = 6;
 constexpr std::size_t kLongBytes = 64 * 1024;
 constexpr std::size_t kRounds = 40;
@@ -41,7 +39,7 @@ int complain(int rank, const std::string& what) {
   return 1;
 }
 
-// Of the processor on which this thread runs.
+// The node of the processor on which this thread runs.
 int current_node() {
   unsigned cpu = 0;
   unsigned node = 0;
@@ -61,7 +59,7 @@ bool bind_to(int node) {
   return ::sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
-// Of an arena as mapped here: node and how many pages are in it, of what is short and of what is long.
+// For an arena as mapped here: node and number of its pages, of short and of long blocks.
 struct Pages {
   std::map<int, int> of_short;
   std::map<int, int> of_long;
@@ -95,7 +93,7 @@ std::string text_of(const std::map<int, int>& pages) {
   return text.str();
 }
 
-// Long messages of rank 0, which go through slots, and short ones both ways. Empty, or what is wrong.
+// Long messages of rank 0, which use slots, and short ones in both directions. Empty, or what is wrong.
 std::string communicate(tuttiComm_t comm, int rank, tuttiStream_t stream) {
   std::vector<char> bytes(kLongBytes);
   float sum = 1;

@@ -1,14 +1,14 @@
 // One rank of a job in a guest. Usage: rdma_rank check|programs|splits|loop BYTES RANK RANKS FOLDER
-// check: every collective up to about BYTES, compared with what must come out.
-// programs: random programs over three communicators, of collectives with blocks of equal and of different counts, of
-//   sends and receives, in groups and alone, with datatypes and operators of the program's own, up to about BYTES.
+// check: every collective up to about BYTES, compared with the expected result.
+// programs: random programs over three communicators, with collectives with blocks of equal and of different counts,
+// sends and receives, in groups and alone, with user-defined datatypes and operators, up to about BYTES.
 // splits: communicators that are split from each other, whose operations run in a thread each, at the same time: every
-//   collective up to about BYTES, all-reduces of one buffer that all of them send, further splits. Writes
-//   FOLDER/descriptors.RANK: how many each communicator takes once its links are made, a line each.
-// loop: all-reduces of BYTES until one fails, which the job's script sees to. Writes FOLDER/ready.RANK when some are
-//   done, and FOLDER/outcome.RANK at the end: the error's code, the milliseconds since the last operation that
-//   succeeded, and the text.
-// FOLDER is where the ranks find each other.
+// collective up to about BYTES, all-reduces of one buffer that all of them send, further splits. Writes
+// FOLDER/descriptors.RANK: the number that each communicator uses once its links are made, one a line.
+// loop: all-reduces of BYTES until one fails, which the job's script causes. Writes FOLDER/ready.RANK when some are
+// done, and FOLDER/outcome.RANK at the end: the error's code, the milliseconds since the last operation that succeeded,
+// and the text.
+// The ranks find each other through FOLDER.
 #include <unistd.h>
 
 #include <algorithm>
@@ -92,7 +92,7 @@ std::size_t count_descriptors() {
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
-// Those that last: what connections are made with is closed in other threads, a little later on a busy machine.
+// Permanent ones: other threads close the descriptors of making connections, a little later on a busy machine.
 std::size_t open_descriptors() {
   std::size_t count = count_descriptors();
   for (int same = 0, looks = 0; same < kSameLooks && looks < kMostLooks; ++looks) {
@@ -111,7 +111,7 @@ std::string split_all(const Job& parent, Job* child) {
   return std::string("split: ") + tuttiGetLastError(parent.comm);
 }
 
-// What a communicator's thread does, beside those of the others. `shared`: what all of them send.
+// The work of a communicator's thread, in parallel with those of the others. `shared`: the input of all of them.
 std::string use_beside_others(const Job& job, const std::vector<float>& shared) {
   Runner runner(job.comm, job.rank, job.ranks);
   std::string wrong = runner.run_all(every_size(job.ranks, job.bytes));
@@ -123,7 +123,7 @@ std::string use_beside_others(const Job& job, const std::vector<float>& shared) 
       return std::string("all-reduce: ") + tuttiGetLastError(job.comm);
     }
     if (!is_sum(job, 0, recv)) return "a wrong sum in round " + std::to_string(round);
-    // Gone and mapped again, while others may register theirs.
+    // Unmapped and mapped again, while others may register their memory.
     if (round % 3 == 2) std::vector<float>(recv.size()).swap(recv);
   }
   Job child;
@@ -158,7 +158,7 @@ int splits(const Job& job) {
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (!of_threads[i].empty()) return complain(jobs[i], "communicator " + std::to_string(i) + ": " + of_threads[i]);
   }
-  // In their order: parents before what was split from them.
+  // In order: parents before their children.
   for (std::size_t i = 1; i < jobs.size(); ++i) {
     if (tuttiCommDestroy(jobs[i].comm) != tuttiSuccess) return complain(job, "destroy");
     wrong = Runner(job.comm, job.rank, job.ranks).run_all(every_root(job.ranks));

@@ -1,14 +1,14 @@
 #!/bin/bash
-# Tests the rig itself: what becomes of a program's end must be told apart, and no failing case may pass.
-# Usage: rig_test.sh VM GUEST_CASES
+# Tests the rig itself: it must distinguish the possible ends of a program, and no failing case may pass. Usage:
+# rig_test.sh VM GUEST_CASES
 set -euo pipefail
 vm=$1 cases=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# A folder of its own for the rig's files tells its guests from those of other tests.
+# A separate folder for the rig's files distinguishes its guests from those of other tests.
 build=$work/build
 
-# said STATUS WANTED TEXT: the exit status is what was wanted, and the text was printed.
+# said STATUS WANTED TEXT: the exit status is WANTED, and the text was printed.
 said() {
   if (($1 != $2)) || ! grep -q -- "$3" "$work/log"; then
     cat "$work/log"
@@ -30,7 +30,7 @@ expect() {
   said "$status" "$wanted" "$text"
 }
 
-# The cases' runner needs no guest. expect_cases WANTED TEXT: of the part that standard input has.
+# The cases' runner needs no guest. expect_cases WANTED TEXT: for the part on standard input.
 expect_cases() {
   local status=0
   cat >"$work/part"
@@ -53,7 +53,7 @@ expect 3 '^\[1\] output of the second' --timeout 60 --guests 2 --numa 2 --memory
   ((RDMA_VM_GUEST == 0)) || { echo output of the second; [[ -f $0 && $(cat /sys/devices/system/node/node1/cpulist) == 1 ]] && exit 3; }' "$(realpath "${BASH_SOURCE[0]}")"
 expect 125 'Kernel panic' --timeout 60 -- sh -c 'echo c >/proc/sysrq-trigger'
 expect 124 'has not ended within 20 s' --timeout 20 -- sleep 1000
-# Nothing of it is left running.
+# No process of it is left running.
 if pgrep -f "qemu.*$(realpath "$build")/rdma_vm/run" >/dev/null; then
   echo 'not ok: a guest is left'
   exit 1

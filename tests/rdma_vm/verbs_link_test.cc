@@ -1,4 +1,4 @@
-// The verbs transport on a real device: conformance, and what only it can get wrong. Runs in a guest of the rig, on
+// The verbs transport on a real device: conformance, and errors that only it can make. Runs in a guest of the rig, on
 // the devices that TUTTI_VERBS names.
 #include <netinet/in.h>
 #include <poll.h>
@@ -24,7 +24,7 @@
 namespace tutti::internal::transport::verbs {
 
 struct QueuePairFault {
-  // As if the device had found a fault.
+  // As if the device had reported an error.
   static void raise(QueuePair& pair) {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_ERR;
@@ -61,8 +61,7 @@ Source source_of(const void* base, std::size_t size) {
   return {static_cast<const std::byte*>(base), size, 0, 0, 0};
 }
 
-// Sends all of `from` into `to`, with the buffer advertised where `advertises`. Counts the bytes that were put
-// directly.
+// Sends all of `from` into `to`, with the buffer advertised if `advertises`. Counts the bytes that were put directly.
 std::size_t transfer(rdma_vm::LinkPair& pair, const Source& from, std::byte* to, bool advertises) {
   pair.a->begin_operation({});
   pair.b->begin_operation({});
@@ -72,7 +71,7 @@ std::size_t transfer(rdma_vm::LinkPair& pair, const Source& from, std::byte* to,
   std::size_t sent = 0;
   std::size_t received = 0;
   std::size_t in_place = 0;
-  // The advertisement arrives some time; until then the sender goes without.
+  // The advertisement arrives at some time; until then the sender does not use it.
   if (advertises) {
     const Deadline soon = Deadline::after_ms(50);
     while (!soon.passed()) out.progress();
@@ -97,7 +96,7 @@ std::size_t transfer(rdma_vm::LinkPair& pair, const Source& from, std::byte* to,
   return in_place;
 }
 
-// Of the ports that the kernel chooses from, which are few here, TCP gets every second one.
+// TCP uses every second port of the kernel's range, which is small here.
 std::vector<UniqueFd> take_ports() {
   int first = 0;
   int last = 0;
@@ -147,7 +146,7 @@ TEST_CASE("Large messages arrive where the receiver has advertised a buffer") {
     const bool advertises = round % 2 == 0;
     const std::size_t in_place = transfer(pair, source_of(bytes.data(), kBytes), copy.data(), advertises);
     CHECK(copy == bytes);
-    // The advertisement may come too late for the first of it.
+    // The advertisement may be too late for the first part.
     if (advertises) CHECK(in_place > kBytes / 4);
     if (!advertises) CHECK(in_place == 0);
   }
@@ -169,7 +168,7 @@ TEST_CASE("Memory that was unmapped and mapped again sends what it shows now") {
       transfer(pair, source_of(p, kBytes), copy.data(), false);
       REQUIRE(copy == bytes);
     }
-    // Gone in each way that a program has.
+    // Destroyed in each way that a program has.
     if (round % 3 == 0) {
       REQUIRE(::munmap(p, kBytes) == 0);
     } else if (round % 3 == 1) {
@@ -208,7 +207,7 @@ TEST_CASE("A revoked link fails on both sides and touches no memory") {
   CHECK(pair.a->revoked());
   CHECK(pair.a->send().push(fingerprint_of(1), source, sent, 1000) == 0);
   CHECK_FALSE(pair.a->send().status().is_ok());
-  // The other finds out when it sends.
+  // The other side notices when it sends.
   std::size_t pushed = 0;
   REQUIRE(eventually([&] {
     pushed += pair.b->send().push(fingerprint_of(1), source, pushed % 1000, 1000);
@@ -244,7 +243,7 @@ TEST_CASE("A queue pair that the device puts into error fails the link on both s
   CHECK(pair.b->recv().peek(1000).size == 1000);
 }
 
-TEST_CASE("A peer that leaves with all that it was sent is no error for the sender") {
+TEST_CASE("A peer that leaves with everything that was sent to it is not an error for the sender") {
   rdma_vm::LinkPair pair = rdma_vm::connect_links();
   const std::vector<std::byte> bytes = pattern(200'000, 1);
   std::vector<std::byte> copy(bytes.size());
@@ -263,7 +262,7 @@ TEST_CASE("A peer that leaves with all that it was sent is no error for the send
   }
 }
 
-TEST_CASE("What was sent last arrives although the link ends") {
+TEST_CASE("The last data arrives although the link ends") {
   for (int round = 0; round < 20; ++round) {
     rdma_vm::LinkPair pair = rdma_vm::connect_links();
     const std::vector<std::byte> bytes = pattern(60'000, static_cast<unsigned>(round));
@@ -297,7 +296,7 @@ TEST_CASE("Links of one communicator wake by one descriptor, each for itself and
   const std::vector<std::byte> bytes = pattern(1000, 1);
   std::atomic<std::size_t> seen{0};
   std::atomic<bool> over{false};
-  // One after the other: each is sent when the one before has been seen, so none is there by the way.
+  // One after the other: each is sent when the one before has been seen, so no earlier completion helps.
   std::thread sender([&] {
     for (std::size_t i = 0; i < kMessages && !over; ++i) {
       while (seen < i && !over) std::this_thread::yield();
@@ -333,7 +332,7 @@ TEST_CASE("Links of one communicator wake by one descriptor, each for itself and
   CHECK(overslept == 0);
 }
 
-TEST_CASE("What a link leaves behind is not the next one's, and its room is") {
+TEST_CASE("The completions of an ended link do not go to the next one, but its room does") {
   rdma_vm::TwoRanks ranks;
   rdma_vm::LinkPair stays = ranks.connect();
   std::vector<std::byte> copy(60'000);
@@ -342,7 +341,7 @@ TEST_CASE("What a link leaves behind is not the next one's, and its room is") {
     const std::vector<std::byte> bytes = pattern(60'000, round);
     const Source source = source_of(bytes.data(), bytes.size());
     rdma_vm::LinkPair ends = ranks.connect();
-    // Its completions are in the queues, on both sides, when it goes.
+    // Its completions are in the queues, on both sides, when it is destroyed.
     std::size_t sent = 0;
     for (int i = 0; i < 8; ++i) sent += ends.a->send().push(fingerprint_of(1), source, sent, 100);
     REQUIRE(sent > 0);
@@ -370,7 +369,7 @@ TEST_CASE("A link that fails leaves the others of its communicator as they are")
   std::size_t pushed = 0;
   REQUIRE(eventually([&] {
     pushed += fails.a->send().push(fingerprint_of(1), source_of(bytes.data(), bytes.size()), pushed % 1000, 15'000);
-    // The failing link hears of it by the other's looks as well.
+    // The other link's polls also reach the failing link.
     stays.a->send().progress();
     return !fails.a->send().status().is_ok();
   }));

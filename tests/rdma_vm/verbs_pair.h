@@ -1,4 +1,4 @@
-// Links of the verbs transport in one process, connected as two ranks would, on the devices that TUTTI_VERBS names.
+// Links of the verbs transport in one process, connected like two ranks, on the devices that TUTTI_VERBS names.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ struct LinkPair {
   std::unique_ptr<transport::Link> b;  // of rank 1
 };
 
-// Two ranks in a communicator, between which there may be several links. All throw std::runtime_error with the Status
-// that says why not.
+// Two ranks in a communicator, with possibly several links between them. All functions throw std::runtime_error with
+// the error's Status.
 class TwoRanks {
  public:
   TwoRanks();
@@ -29,7 +29,7 @@ class TwoRanks {
   std::shared_ptr<transport::verbs::LinkSet> sets_[2];
 };
 
-// The only ones of their communicator.
+// The only links of their communicator.
 LinkPair connect_links();
 
 }  // namespace tutti::internal::rdma_vm

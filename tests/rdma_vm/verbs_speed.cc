@@ -24,13 +24,13 @@ using namespace tutti::internal::transport;
 
 constexpr std::size_t kStreamBytes = 1 << 20;
 constexpr std::size_t kMessages = 24;
-// Of messages to come, where they will be.
+// For later messages, at their final positions.
 constexpr std::size_t kBuffers = 8;
 constexpr int kExchanges = 1000;
 constexpr int kRounds = 3;
 constexpr Fingerprint kFingerprint{1, 2, 3};
-// Waits as an operation does: looks for a while, then lets others run, to whom soft devices belong, then sleeps until
-// something completes.
+// Waits like an operation: looks for a while, then lets other threads run, because soft devices need the processor,
+// then sleeps until something completes.
 constexpr unsigned kSpins = 500;
 constexpr unsigned kYields = 1000;
 constexpr int kSleepMs = 50;
@@ -70,7 +70,7 @@ void send_all(Link& link, const Source& source) {
   }
 }
 
-// Into `target`, by its place or by a copy, as an operation does.
+// Into `target`, in place or by a copy, like an operation.
 void receive_all(Link& link, const Source& target) {
   auto* const to = const_cast<std::byte*>(target.base);
   Wait wait(link);
@@ -115,7 +115,7 @@ double stream_gbits(rdma_vm::LinkPair& pair, const std::vector<std::byte>& from,
   return static_cast<double>(kStreamBytes * kMessages * 8) / static_cast<double>(now_ns() - begin);
 }
 
-// One way, as ib_write_lat has it: half of a round trip, which are collected in `us`.
+// One way, like ib_write_lat: half of a round trip; collected in `us`.
 void exchange(rdma_vm::LinkPair& pair, std::vector<double>* us) {
   std::array<std::byte, 8> ping{};
   std::array<std::byte, 8> pong{};

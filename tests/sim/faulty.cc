@@ -8,7 +8,7 @@
 namespace tutti::internal::transport::sim {
 namespace {
 
-// The faults of one lane together with how far it has come.
+// The faults of one lane and its progress.
 class Saboteur {
  public:
   Saboteur(int peer, const Faults& faults) : peer_(peer), faults_(faults) {}

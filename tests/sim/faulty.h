@@ -12,8 +12,8 @@ namespace tutti::internal::transport::sim {
 
 inline constexpr std::uint64_t kNoFault = UINT64_MAX;
 
-// What goes wrong on one lane, each after so many bytes of it (taken when sending, consumed when
-// receiving) have passed unharmed.
+// The faults of one lane, each after this many bytes of it (taken when sending, consumed when receiving) have passed
+// without fault.
 struct Faults {
   std::uint64_t cut_after_bytes = kNoFault;      // the lane fails with kRemoteError, on this side only
   std::uint64_t stall_after_bytes = kNoFault;    // the lane moves nothing any more and reports no error
@@ -21,7 +21,7 @@ struct Faults {
   std::size_t longest_piece_bytes = SIZE_MAX;    // of one push(), reserve(), peek() or pull(); at least 1
 };
 
-// A link as it is, that counts the operations it has been told of (Link::begin_operation) in *begun, which outlives it.
+// An unchanged link that counts its calls of Link::begin_operation in *begun, which outlives it.
 std::unique_ptr<Link> make_counting(std::unique_ptr<Link> link, int peer, std::atomic<int>* begun);
 
 // `peer`: the rank that the error of a cut names. Threads: as the link.

@@ -94,15 +94,15 @@ class SimSend final : public PlainSendLane {
     return uses_zcopy(traits_) ? pipe().consumed : taken_;
   }
 
-  // As with a socket, that the peer has closed is an error for who still wants to send, not for a lane
-  // whose work is done.
+  // As with a socket, a closed peer is an error only for a lane that still wants to send, not for a lane whose work is
+  // done.
   Status status() override {
     const std::lock_guard lock(wire_.mutex);
     if (Status status = wire_.killed(side_); !status.is_ok()) return status;
     return refused_ ? closed_by(wire_.ends[1 - side_].rank) : Status::ok();
   }
 
-  // REQUIRES: the wire's mutex is held. True once after the adversary refused what there was room for.
+  // REQUIRES: the wire's mutex is held. True once after the adversary refused bytes for which there was room.
   bool take_held_back() { return std::exchange(held_back_, false); }
 
  private:
@@ -151,8 +151,8 @@ class SimRecv final : public PlainRecvLane {
     return true;
   }
 
-  // Has no shorter way; zero-copy sends and copies are read through peek(), except that lanes without slots
-  // have it so that both ways of receiving meet the adversary.
+  // Is not faster; zero-copy sends and copies are read through peek(). But lanes without slots have it, so that both
+  // ways of receiving meet the adversary.
   std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) override {
     if (traits_.slots || uses_zcopy(traits_)) return 0;
     const std::lock_guard lock(wire_.mutex);
@@ -165,15 +165,15 @@ class SimRecv final : public PlainRecvLane {
     return size;
   }
 
-  // What arrived before the peer closed can still be read; a killed rank's bytes are gone. The end is an
-  // error for who looked for more.
+  // Data that arrived before the peer closed can still be read; a killed rank's bytes are gone. The end is an error for
+  // a lane that looked for more.
   Status status() override {
     const std::lock_guard lock(wire_.mutex);
     if (Status status = wire_.killed(side_); !status.is_ok()) return status;
     return ended_ ? closed_by(wire_.ends[1 - side_].rank) : Status::ok();
   }
 
-  // REQUIRES: the wire's mutex is held. True once after the adversary hid what had arrived.
+  // REQUIRES: the wire's mutex is held. True once after the adversary hid bytes that had arrived.
   bool take_held_back() { return std::exchange(held_back_, false); }
 
  private:
@@ -183,7 +183,7 @@ class SimRecv final : public PlainRecvLane {
     ended_ = pipe().messages.empty() && wire_.ends[1 - side_].closed;
     if (pipe().messages.empty() || wire_.stuck()) return {};
     std::size_t allowed = pipe().recv_pace.allow();
-    // Until asked, also if another look has seen it meanwhile: that may not have been the executor's.
+    // Until the caller asks, also if another look has seen it meanwhile: that may not have been the executor's.
     held_back_ = held_back_ || allowed == 0;
     if (allowed == 0) return {};
     if (shown_ > 0 && shown_ < want) {
@@ -225,7 +225,7 @@ class SimRecv final : public PlainRecvLane {
   std::size_t side_;
   std::size_t shown_ = 0;  // size of the view since the last consume()
   bool held_back_ = false;
-  bool ended_ = false;  // a look met the end
+  bool ended_ = false;  // a look found the end
 };
 
 class SimLink final : public PlainLink {

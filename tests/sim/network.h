@@ -1,6 +1,6 @@
-// A simulated network between ranks that are threads of one process, for tests: correct, but as unkind
-// as the transport interface allows. Pieces are cut anywhere, refused, and held back; each lane has its
-// own pace, so that lanes overtake each other; ranks stall and die.
+// A simulated network between ranks that are threads of one process, for tests: correct, but as adverse as the
+// transport interface allows. Pieces are cut anywhere, refused, and held back; each lane has its own pace, so that
+// lanes overtake each other; ranks stall and die.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct Options {
   std::size_t piece_bytes = 4096;          // LaneTraits
   std::size_t capacity_bytes = 64 * 1024;  // bytes taken and not yet consumed, about
   Slots slots = Slots::kByLane;            // kByLane: the seed decides for each lane
-  // push() copies nothing, the peer reads the source in place: completed() follows the peer's consumption.
-  // A rank that gives up keeps that memory until the other side has closed its end.
+  // push() copies nothing, the peer reads the source in place: completed() follows the peer's consumption. A rank that
+  // gives up keeps that memory until the other side has closed its end.
   bool maps_source = false;
   std::size_t zcopy_bytes = 0;  // with maps_source: shorter pieces are copied
   // No cuts and no refusals: only the rules of the interface.
@@ -40,8 +40,8 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  // rank's end of a link to peer; the k-th call for (rank, peer) meets the k-th for (peer, rank). The
-  // link may outlive the Network. REQUIRES: 0 <= rank, peer < ranks. Null if the system has no descriptors.
+  // rank's end of a link to peer; the k-th call for (rank, peer) matches the k-th for (peer, rank). The link may
+  // outlive the Network. REQUIRES: 0 <= rank, peer < ranks. Null if the system has no descriptors.
   std::unique_ptr<Link> link(int rank, int peer);
 
   // From now on every lane from or to `rank` moves nothing and reports kRemoteError naming it.

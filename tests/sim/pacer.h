@@ -1,6 +1,6 @@
-// The adversary's will for one side of one lane: where the stream of bytes is cut, and how many tries
-// each piece is held back. A function of the seed and of the bytes and tries so far, never of the clock,
-// so that a failing run can be replayed.
+// The adversary's decisions for one side of one lane: where the stream of bytes is cut, and for how many tries each
+// piece is held back. A function of the seed and of the bytes and tries so far, never of the clock, so that a failing
+// run can be replayed.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class Pacer {
     left_ -= n;
     if (left_ == 0) draw();
   }
-  // The caller cannot do with so little: moves the cut away. Returns the new distance to it.
+  // The caller cannot use this few bytes: moves the cut away. Returns the new distance to it.
   std::size_t widen() { return left_ += std::max<std::size_t>(left_, 64); }
 
  private:

@@ -27,7 +27,7 @@ class SimulatedNetwork final : public ThreadNetwork {
   transport::sim::Network network_;
 };
 
-// For threads alone. For selection it is a network like TCP.
+// Only for threads. Selection treats it as a network like TCP.
 class SimTransport final : public PlainTransport {
  public:
   explicit SimTransport(std::uint64_t seed) : seed_(seed) {}

@@ -31,7 +31,7 @@ TEST_CASE("the tests' registry has the library's transports as well") {
   CHECK(names == "shm verbs tcp ");
 }
 
-TEST_CASE("seeds that are none are refused, and company for the simulated network") {
+TEST_CASE("invalid seeds, and other transports beside the simulated network, are refused") {
   for (const char* text : {"sim:", "sim:x", "sim:-1", "sim:1:2", "sim,tcp", "shm,sim:1"}) {
     INFO('"' << text << '"');
     const Status s = parse_transports(text).status();

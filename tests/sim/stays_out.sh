@@ -1,6 +1,6 @@
 #!/bin/bash
-# What serves tests alone is not in the library: nothing of the simulated network or of links that misbehave. The same
-# look finds it in the library that the tests link in its place.
+# Code for tests only is not in the library: neither the simulated network nor the faulty links. The same check finds
+# that code in the library that the tests link instead.
 set -euo pipefail
 library=$1
 library_for_tests=$2

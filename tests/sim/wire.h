@@ -1,4 +1,4 @@
-// What the two ends of a simulated link share.
+// The shared state of the two ends of a simulated link.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace tutti::internal::transport::sim {
 
-// One rank's fate, read by all of its wires.
+// One rank's state, which all of its wires read.
 struct RankState {
   std::atomic<bool> killed = false;
   std::atomic<bool> stalled = false;
@@ -37,7 +37,7 @@ struct Message {
 // One direction.
 struct Pipe {
   Pipe(std::uint64_t seed, bool benign) : send_pace(seed, benign), recv_pace(~seed, benign) {}
-  std::deque<Message> messages;  // the sender only appends, so a view stays where it is
+  std::deque<Message> messages;  // the sender only appends, so a view does not move
   std::uint64_t taken = 0;
   std::uint64_t consumed = 0;
   Pacer send_pace;
@@ -50,7 +50,7 @@ struct End {
   std::shared_ptr<RankState> fate;
   UniqueFd wakeup_fd;     // eventfd
   bool armed = false;     // ring `wakeup_fd` on the next action of the other side
-  bool activity = false;  // something happened since the last arm()
+  bool activity = false;  // something has happened since the last arm()
   bool closed = false;
 };
 

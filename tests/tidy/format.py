@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(sys.argv[1]).resolve()
-# Versions differ in details: all would have to agree on one.
+# Versions differ in details, so all developers must use one.
 VERSION = "14."
-# What is set by hand, and why.
+# Files formatted by hand, with the reason.
 BY_HAND = {
     **{f"include/tutti/{part}.h": "C as C programs write it: the star beside the name, constants in columns"
        for part in ("collectives", "communicator", "config", "memory", "operators", "streams", "types")},
@@ -44,7 +44,7 @@ def formatter():
 
 def main():
     for name in BY_HAND:
-        # The small tree of tidy_finds.sh has none of them.
+        # The small tree of tidy_finds.sh does not have them.
         if (ROOT / "include").is_dir() and not (ROOT / name).is_file():
             print(f"{name}: is said to be formatted by hand, and does not exist")
             return 1

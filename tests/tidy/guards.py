@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """No object of the library has a static variable of a function that is initialised when the function is first reached.
 
-The compiler guards such a variable by a lock. A child that is forked while another thread holds it waits for that
-thread, which it does not have, for ever. src/base/first_use.h has what to write instead. The objects themselves are
-looked at, as sources do not show what the compiler makes of them.
+The compiler guards such a variable by a lock. A child that is forked while another thread holds it waits without end
+for that thread, which it does not have. Use src/base/first_use.h instead. This reads the compiled objects, because
+sources do not show the compiler's output.
 
 usage: guards.py BUILD_FOLDER
 """

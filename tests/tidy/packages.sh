@@ -1,6 +1,6 @@
 #!/bin/bash
-# tools/install_packages installs the sections that it is asked for and no more; the fakes below stand for a Debian
-# system where nothing is installed.
+# tools/install_packages installs the requested sections and no more; the fakes below replace a Debian system without
+# installed packages.
 set -euo pipefail
 root=$1
 fakes=$(mktemp -d)
@@ -34,7 +34,7 @@ twice=$(sed -e 's/#.*//' -e '/^\[/d' -e '/^[[:space:]]*$/d' "$root/tools/package
 [[ -z $twice ]] || fail "in more than one section: $twice"
 install --list build features tests python analysis plots peers guests packages frameworks >/dev/null
 
-# Debian's package is built with what the library, the programs and the features need; but for what every package is
+# Debian's package is built with the needs of the library, the programs and the features; except what every package is
 # built with (g++, dpkg-dev), and what each of its kind has.
 needed=$(sed -n '/^Build-Depends:/,/^[^ B]/p' "$root/debian/control" | grep -o '[a-z][-a-z0-9+]*\( (.*)\)\?,\?$' |
   sed -e 's/[ ,].*//' -e 's/^debhelper-compat$/debhelper/' -e 's/^dh-sequence-python3$/dh-python/' | sort)
@@ -46,7 +46,7 @@ version=$(sed -n "s/^  version: '\(.*\)',/\1/p" "$root/meson.build")
 [[ $(head -1 "$root/debian/changelog") == "tutti ($version) "* ]] || fail "debian/changelog is not at $version"
 
 
-# What is no peer is refused before anything is installed.
+# A name that is not a peer is refused before anything is installed.
 status=0
 output=$("$root/tools/install_peers" mpich5 mpich6 2>&1) || status=$?
 ((status == 2)) || fail "an unknown peer: exit status $status: $output"

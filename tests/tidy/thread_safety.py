@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks with Clang what src/os/mutex.h says of locks: who touches what, holding which mutex.
+"""Checks the locks of src/os/mutex.h with Clang: which code accesses which data, holding which mutex.
 Usage: thread_safety.py SOURCE_ROOT BUILD_ROOT. Prints the findings; exit status 1 if there is any, 77 (skipped) where
 there is no Clang. Looks at the sources in BUILD_ROOT/compile_commands.json that include the header, if not farther
 away than by one header between: what is guarded is private to a class, whose sources include the class's header."""
@@ -18,7 +18,7 @@ import tempfile
 ROOT = pathlib.Path(sys.argv[1]).resolve()
 BUILD = pathlib.Path(sys.argv[2]).resolve()
 MUTEX = "os/mutex.h"
-# What the sources need of their compiler: Clang does not know all options of GCC.
+# The compiler options that the sources need: Clang does not know all options of GCC.
 KEPT = re.compile(r"-[ID]|-isystem|-std=")
 SKIPPED = 77
 

@@ -1,7 +1,6 @@
 #!/bin/bash
-# The check of locks (thread_safety.py) accepts a source that uses os/mutex.h as it should, and refuses each kind of
-# misuse. Skips where there is no Clang.
-# Usage: thread_safety_finds.sh THREAD_SAFETY.PY SOURCE_ROOT
+# The check of locks (thread_safety.py) accepts a source that uses os/mutex.h correctly, and refuses each kind of
+# misuse. Skipped without Clang. Usage: thread_safety_finds.sh THREAD_SAFETY.PY SOURCE_ROOT
 set -euo pipefail
 check=$1
 root=$2

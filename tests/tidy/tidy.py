@@ -321,7 +321,7 @@ def read_words():
 
 def only_literals(text):
     """The text with all but its string literals blanked; adjacent literals follow each other without quotes."""
-    text = re.sub(r'(?m)^\s*#\s*include.*$', lambda match: " " * len(match.group(0)), text)
+    text = re.sub(r'(?m)^[ \t]*#[ \t]*include.*$', lambda match: " " * len(match.group(0)), text)
     kept = [" " if char != "\n" else char for char in text]
     for match in re.finditer(r'//[^\n]*|R"\((.*?)\)"|"((?:\\.|[^"\\\n])*)"', text, re.DOTALL):
         group = 1 if match.group(1) is not None else 2

@@ -10,7 +10,7 @@ source = pathlib.Path(sys.argv[1])
 version = re.search(r"^  version: '(\d+\.\d+\.\d+)'", (source / "meson.build").read_text(), re.MULTILINE)[1]
 soversion = re.search(r"^tutti_soversion = '(\d+)'", (source / "src/api/meson.build").read_text(), re.MULTILINE)[1]
 major, minor, patch = version.split(".")
-# File, pattern of what it states, what that must be.
+# File, pattern of the stated version, its required value.
 STATED = [
     ("include/tutti/types.h", r"^#define TUTTI_MAJOR (\d+)$", major),
     ("include/tutti/types.h", r"^#define TUTTI_MINOR (\d+)$", minor),

@@ -14,13 +14,14 @@ import tarfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MPI4PY = "mpi4py==4.1.2"
-# The processes that the first three start are not the binding's business, and MPICH as Debian has it cannot start them.
-# The last calls a nonblocking and a blocking collective of one communicator in another order on one rank than on the
-# others, which the standard forbids.
+# The first three start processes that the binding does not serve, and Debian's MPICH cannot start them. The last calls
+# a nonblocking and a blocking collective of one communicator in another order on one rank than on the others, which the
+# standard forbids.
 WITHOUT = ["-e", "spawn", "-e", "dynproc", "-e", "util_pool", "-x", "testIAgree"]
-# Passive one-sided communication of MPICH, which the latter is made of, waits for ranks that are in tutti: docs/mpi.md.
+# MPICH's passive one-sided communication, on which the latter is based, waits for ranks that are inside tutti:
+# docs/mpi.md.
 WITHOUT_MPICH = [*WITHOUT, "-e", "rma", "-e", "util_sync"]
-# Debian's, for which its packages are.
+# Debian's, because its packages are for that one.
 PYTHON = "/usr/bin/python3"
 
 
@@ -32,10 +33,10 @@ def run(family, build, place, ranks, command, with_binding, limit_s=600):
     """What the program printed."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
     options = ["--oversubscribe"] if family == "openmpi" else []
-    # Many of their communicators see few calls, and many calls are short: all of these are to be served.
+    # Many of their communicators have few calls, and many calls are short: tutti serves all of these here.
     binding = ["env", "TUTTI_MPI_SUMMARY=1", "TUTTI_MPI_AFTER=0", "TUTTI_MPI_NONBLOCKING=0",
                f"LD_PRELOAD={build}/bindings/mpi/libtutti_{family}.so"]
-    # Ends the launcher, and by that its ranks.
+    # Ends the launcher, and with it the ranks.
     line = ["timeout", "-k", "10", str(limit_s), "mpirun." + family, *options, "-n", str(ranks),
             *(binding if with_binding else []), *command]
     done = subprocess.run(line, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -105,7 +105,8 @@ static void multiply(void* in, void* inout, int* count, MPI_Datatype* type) {
   }
 }
 
-/* Of elements with holes: which come from the type's extent. Value of the last rank, the rest of the first. */
+/* For elements with holes, whose positions follow from the type's extent. The value is the last rank's, the rest the
+ * first's. */
 static void keep_right(void* in, void* inout, int* count, MPI_Datatype* type) {
   MPI_Aint lower = 0;
   MPI_Aint extent = 0;

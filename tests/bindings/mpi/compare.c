@@ -1,5 +1,5 @@
-/* Compares what the binding makes of each collective with what the MPI library makes of it: MPI_X against PMPI_X in one
- * process, on random communicators, counts, datatypes, operators and roots. Usage: compare SEED ROUNDS. */
+/* Compares the binding's result of each collective with the MPI library's: MPI_X against PMPI_X in one process, on
+ * random communicators, counts, datatypes, operators and roots. Usage: compare SEED ROUNDS. */
 #include <mpi.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ static uint64_t state;
 static int world_rank;
 static long wrong;
 
-/* The same on all ranks, as long as all ask alike. */
+/* The same on all ranks, as long as all make the same calls. */
 static unsigned draw(unsigned below) {
   state = state * 6364136223846793005u + 1442695040888963407u;
   return (unsigned)(state >> 33) % below;
@@ -32,7 +32,7 @@ static int draw_count(void) {
 /* ---- Buffers ---- */
 static unsigned char *sent, *sent_again, *got, *expected;
 
-/* Small numbers in whatever the bytes are read as: sums of floats are exact, products do not overflow far. */
+/* Small numbers for every type of the bytes: sums of floats are exact, products do not overflow far. */
 static void fill(MPI_Datatype type, unsigned salt) {
   uint64_t own = (state ^ salt) * 0x9e3779b97f4a7c15u + (uint64_t)world_rank;
   for (int at = 0; at < kMostBytes; ++at) {
@@ -62,7 +62,7 @@ static void fill(MPI_Datatype type, unsigned salt) {
   memcpy(sent_again, sent, kMostBytes);
 }
 
-/* Receive buffers begin alike. In place, with what is sent. */
+/* Both receive buffers begin with the same bytes; in place, with the input. */
 static void reset(int in_place) {
   if (in_place) {
     memcpy(got, sent, kMostBytes);
@@ -75,7 +75,7 @@ static void reset(int in_place) {
 enum { margin = 1024 }; /* before the buffers: datatypes may reach there */
 
 static void check(const char* call, const char* what, size_t bytes) {
-  /* Six bytes of a long double hold nothing. */
+  /* Six bytes of a long double are padding. */
   const int padded = strstr(what, "long double") != NULL;
   for (size_t at = 0; at < bytes; ++at) {
     if (got[at] != expected[at] && !(padded && (at - margin) % 16 >= 10)) {
@@ -90,8 +90,8 @@ static void check(const char* call, const char* what, size_t bytes) {
   }
 }
 
-/* Runs CALL to `got`, in place or not, and PMPI_CALL to `expected`, never in place: of some MPI libraries that is
- * broken. The arguments name `from` and `to`, and what is sent lies at `source`. */
+/* Runs CALL to `got`, in place or not, and PMPI_CALL to `expected`, never in place, which some MPI libraries do
+ * wrong. The arguments name `from` and `to`; the input is at `source`. */
 #define BOTH(CALL)                           \
   do {                                       \
     from = in_place ? MPI_IN_PLACE : source; \
@@ -102,8 +102,8 @@ static void check(const char* call, const char* what, size_t bytes) {
     PMPI_##CALL;                             \
   } while (0)
 
-/* MPICH 4.0 writes past buffers in reduce-scatters of operators that do not commute: by its other functions.
- * Nonblocking ones with functions are not served, and so not drawn. */
+/* MPICH 4.0 writes past buffers in reduce-scatters with operators that do not commute: its other functions replace
+ * them. tutti does not serve nonblocking ones with functions, so they are not drawn. */
 static void reduce_and_scatter(const int* counts, Reduction r, MPI_Comm comm, int ranks) {
   static unsigned char whole[kMostBytes];
   int displs[kMostRanks];
@@ -283,7 +283,7 @@ static void vary_once(MPI_Comm comm, int rank, int ranks) {
   }
 }
 
-/* Ranks that name what they exchange differently, as long as the signatures are the same. */
+/* Ranks describe the exchanged data differently, with the same signatures. */
 static void mix_once(MPI_Comm comm, int rank, int ranks) {
   const int in_place = 0;
   const void* from = NULL;
@@ -321,7 +321,7 @@ static void all_of(MPI_Comm comm, int rounds) {
   }
 }
 
-/* Communicators of every way to make them, freed again, so that handles are used anew. */
+/* Communicators made in every way, and freed, so that handles are reused. */
 static void communicators(int round) {
   MPI_Comm made = MPI_COMM_NULL;
   MPI_Comm inner = MPI_COMM_NULL;
@@ -333,7 +333,7 @@ static void communicators(int round) {
   MPI_Comm_dup(MPI_COMM_WORLD, &made);
   all_of(made, 4);
   MPI_Comm_free(&made);
-  /* Ranks draw alike in each part, and all together again from here on. */
+  /* Ranks draw the same numbers in each part, and all ranks together again from here on. */
   MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, -world_rank, &made);
   all_of(made, 4);
   MPI_Comm_split(made, world_rank < 2 ? 0 : MPI_UNDEFINED, 0, &inner);

@@ -1,5 +1,5 @@
-/* What programs may do and seldom do: buffers of no elements, arguments that mean nothing on this rank, MPI_BOTTOM,
- * communicators that only some ranks get, what is freed while a nonblocking call runs. */
+/* Calls that programs may make and seldom do: buffers of no elements, arguments without meaning on this rank,
+ * MPI_BOTTOM, communicators that only some ranks get, objects that are freed while a nonblocking call runs. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,8 +60,8 @@ static void bottom(void) {
   expect(place[2] == 0, "ibcast of MPI_BOTTOM");
 }
 
-/* A peer that comes to a collective only when it has got what this rank has sent before: this rank has to go on sending
- * while it waits, in whichever call. */
+/* A peer that enters a collective only when it has received this rank's earlier message: this rank has to continue
+ * sending while it waits, in every call. */
 static void sent_before(int frees) {
   enum { kBytes = 8 << 20 };
   static char big[kBytes];
@@ -78,19 +78,20 @@ static void sent_before(int frees) {
   }
   MPI_Ibarrier(comm, &request);
   if (frees) MPI_Comm_free(&comm);
-  PMPI_Wait(&request, MPI_STATUS_IGNORE); /* as MPICH's functions for mpi_f08 do, or an MPI_Wait of the program's */
+  PMPI_Wait(&request, MPI_STATUS_IGNORE); /* like MPICH's functions for mpi_f08, or the program's MPI_Wait */
   MPI_Wait(&sent, MPI_STATUS_IGNORE);
   if (!frees) MPI_Comm_free(&comm);
 }
 
-/* A peer that comes to a collective only when it has got what this rank sends after freeing the communicator. */
+/* A peer that enters a collective only when it has received this rank's message, which is sent after the
+ * communicator is freed. */
 static void sent_after_free(int is_persistent) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
   int result = 0;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   MPI_Barrier(comm);
-  /* The call that makes it may wait for other ranks, the one that frees it may not. */
+  /* The call that makes it may wait for other ranks, the call that frees it may not. */
   if (is_persistent) {
     PERSISTENT(Allreduce)(&rank, &result, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
   }
@@ -104,8 +105,8 @@ static void sent_after_free(int is_persistent) {
   expect(result == ranks * (ranks - 1) / 2, "a nonblocking call whose communicator was freed");
 }
 
-/* Ended by an MPI_Wait of the program's. With MPICH persistent calls are not. Before all nonblocking calls: Open MPI
- * has the binding's function by none of those. */
+/* Ended by the program's MPI_Wait. With MPICH, persistent calls are not. Before all nonblocking calls: no earlier
+ * call has brought Open MPI to the binding's function. */
 static void past_the_binding(void) {
 #if !defined(MPICH)
   MPI_Request request = MPI_REQUEST_NULL;
@@ -118,7 +119,7 @@ static void past_the_binding(void) {
 #endif
 }
 
-/* Errors that Open MPI lets pass, and the binding with MPICH, too. */
+/* Errors that Open MPI accepts, and the binding with MPICH, too. */
 static void not_in_place(void) {
   enum { kCount = 3000 };
   static int data[kMost * kCount];
@@ -148,7 +149,7 @@ static void world_is_not_freed(void) {
   expect(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS, "MPI_COMM_WORLD goes on");
 }
 
-/* An error that MPI libraries let pass: one of those that write a place stays. */
+/* An error that MPI libraries accept: one of the ranks that write the same position wins. */
 static void overlapping(void) {
   int counts[kMost];
   int displs[kMost];
@@ -166,7 +167,7 @@ static void overlapping(void) {
   if (rank == 0) expect(all[0] > 0 && all[0] <= 2 * ranks, "gatherv of blocks that overlap");
 }
 
-/* The rest of the buffer is as it was. */
+/* The rest of the buffer is unchanged. */
 static void reduce_scatter_in_place(void) {
   int counts[kMost] = {0};
   int data[kMost * (kMost + 1) / 2] = {0};
@@ -258,7 +259,7 @@ static void freed(void) {
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     expect(result == ranks * (ranks + 1) / 2, "a communicator that is freed");
   }
-  /* Left for MPI_Finalize. */
+  /* Left to MPI_Finalize. */
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   expect_sum(comm, ranks, "dup");
 }

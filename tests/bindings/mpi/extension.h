@@ -1,4 +1,4 @@
-/* What an MPI library calls persistent collectives: Open MPI 4 has them as an extension. */
+/* The MPI library's names of persistent collectives: Open MPI 4 has them as an extension. */
 #ifndef TUTTI_TESTS_BINDINGS_MPI_EXTENSION_H_
 #define TUTTI_TESTS_BINDINGS_MPI_EXTENSION_H_
 

@@ -1,5 +1,5 @@
-/* Errors of collectives that tutti serves: which error handler is called, and what the calls return that complete them.
- */
+/* Errors of collectives that tutti serves: the error handler that is called, and the results of the calls that
+   complete them. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static int class_of(int error) {
   return kind;
 }
 
-/* The stand-in of a communicator that was freed has its name. MPICH knows no texts of tutti's. */
+/* The replacement for a freed communicator has its name. MPICH has no texts for tutti's errors. */
 static void check_texts(MPI_Comm comm, int error) {
   char text[MPI_MAX_ERROR_STRING] = "";
   char name[MPI_MAX_OBJECT_NAME] = "";
@@ -44,7 +44,8 @@ static void on_error(MPI_Comm* comm, int* error, ...) {
   ++calls;
 }
 
-/* A communicator of its own, which tutti serves, with the handler above. That of MPI_COMM_WORLD ends the program. */
+/* A separate communicator, which tutti serves, with the handler above. The handler of MPI_COMM_WORLD ends the
+ * program. */
 static MPI_Comm handled(void) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
@@ -61,7 +62,7 @@ static MPI_Comm handled(void) {
 
 /* Completes all, and finds the error of requests[1], and no other. */
 static void complete(int how, MPI_Request* requests) {
-  MPI_Status* volatile ignored = MPI_STATUSES_IGNORE; /* of MPICH no array, which compilers say where they see it */
+  MPI_Status* volatile ignored = MPI_STATUSES_IGNORE; /* in MPICH not an array, about which compilers warn */
   MPI_Status statuses[kRequests];
   int indices[kRequests];
   int errors[kRequests] = {MPI_SUCCESS, MPI_SUCCESS, MPI_SUCCESS};
@@ -140,7 +141,7 @@ static void nonblocking(int how) {
   }
 }
 
-/* frees: the communicator, whose handler stays that of its requests. */
+/* frees: frees the communicator, whose handler its requests keep. */
 static void persistent(int how, int frees) {
   MPI_Comm comm = handled();
   MPI_Request requests[kRequests];
@@ -166,7 +167,7 @@ static void persistent(int how, int frees) {
   if (!frees) MPI_Comm_free(&comm);
 }
 
-/* Elements of so many bytes in the same place that no memory holds them packed: 2^54. */
+/* A datatype of 2^54 bytes whose elements share one address: no memory can hold it packed. */
 static MPI_Datatype huge(void) {
   MPI_Datatype row = MPI_DATATYPE_NULL;
   MPI_Datatype all = MPI_DATATYPE_NULL;
@@ -195,7 +196,7 @@ static void no_memory(void) {
   PERSISTENT(Bcast)(&buffer, 1, type, 0, comm, MPI_INFO_NULL, &request);
   for (int time = 0; time < 2; ++time) expect_no_memory(MPI_Start(&request), comm, "a persistent broadcast");
   MPI_Request_free(&request);
-  /* Nothing has been sent: the communicator is as good as before. */
+  /* Nothing has been sent: the communicator is still usable. */
   MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, comm);
   expect(sum == ranks && calls == 0, "after want of memory");
   MPI_Type_free(&type);

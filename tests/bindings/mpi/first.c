@@ -1,5 +1,5 @@
-/* Nonblocking collectives without a blocking one: of all processes, which tutti serves, and of a communicator that is
- * made of them, which it serves from the first blocking call on. */
+/* Nonblocking collectives without a blocking one: of all processes, which tutti serves, and of a communicator made
+ * from them, which it serves from the first blocking call on. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* A program that loads its MPI library late and for itself alone, as interpreters do: `late MODULE`. */
+/* A program that loads its MPI library late and privately, like interpreters: `late MODULE`. */
 #include <dlfcn.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* What late.c loads. */
+/* The module that late.c loads. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,5 +1,6 @@
-/* Communicators whose first two collectives go to the MPI library (TUTTI_MPI_AFTER=2): all ranks must turn to tutti at
- * the same call, and what makes few calls must cost nothing. How many calls are taken is in meson.build. */
+/* Communicators whose first two collectives go to the MPI library (TUTTI_MPI_AFTER=2): all ranks must change to
+ * tutti at the same call, and a communicator with few calls must cost nothing. meson.build has the number of calls
+ * that tutti takes. */
 #include <dirent.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -55,7 +56,7 @@ static void one_after_the_other(void) {
   MPI_Comm_free(&comm);
 }
 
-/* Calls will follow: so it is made at once. Taken: 3 MPI_Iallreduce of each rank. */
+/* More calls follow, so it is made at once. Taken: 3 MPI_Iallreduce of each rank. */
 static void persistent(void) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -72,7 +73,7 @@ static void persistent(void) {
   MPI_Request_free(&request);
 }
 
-/* A nonblocking call of the MPI library's is under way when tutti's communicator is made. Taken: 1 MPI_Allreduce. */
+/* A nonblocking call of the MPI library is in flight when tutti's communicator is made. Taken: 1 MPI_Allreduce. */
 static void beside_one_of_the_library(void) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Request requests[2];
@@ -85,7 +86,7 @@ static void beside_one_of_the_library(void) {
   MPI_Comm_free(&comm);
 }
 
-/* Communicators of the same ranks, in turn, and of some ranks. Taken: 4 MPI_Allreduce of each rank. */
+/* Communicators of the same ranks, alternately, and of some ranks. Taken: 4 MPI_Allreduce of each rank. */
 static void several(void) {
   MPI_Comm comms[2];
   MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
@@ -110,7 +111,7 @@ static void short_lived(void) {
   for (int at = 0; at < kTimes; ++at) MPI_Comm_free(&comms[at]);
 }
 
-/* The ranks meet the communicators in different orders, and leave their end to MPI_Finalize. Taken: 2 times 8
+/* The ranks use the communicators in different orders, and leave their end to MPI_Finalize. Taken: 2 times 8
  * MPI_Allreduce of each rank. */
 static void met_in_different_orders(void) {
   enum { kComms = 8 };
@@ -159,8 +160,8 @@ static void of_every_origin(void) {
   three_sums(half, "of a half");
 }
 
-/* One rank may not open as many files as tutti may need: when those of tutti's communicators are used that earlier ones
- * have left, all go on with the MPI library. */
+/* One rank may open fewer files than tutti may need: when the ones left by tutti's earlier communicators are used
+ * up, all ranks continue with the MPI library. */
 static void refused(void) {
   enum { kComms = 30 };
   MPI_Comm comms[kComms];

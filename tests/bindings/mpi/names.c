@@ -1,5 +1,5 @@
 /* Functions of MPI 4 that this MPI library may lack, looked up by name as programs do that run with several MPI
- * libraries. Those it lacks are errors of the communicator, and the program goes on. Run with LD_BIND_NOW=1. */
+ * libraries. Missing ones are errors of the communicator, and the program continues. Run with LD_BIND_NOW=1. */
 #include <dlfcn.h>
 #include <mpi.h>
 #include <stdio.h>

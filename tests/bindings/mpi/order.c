@@ -1,5 +1,6 @@
-/* Persistent collectives of every form, which the ranks start in different orders: MPI orders the calls that make them
- * alone. Between the starts, at another place on each rank, blocking and nonblocking calls, which have one order. */
+/* Persistent collectives of every form, which the ranks start in different orders: MPI orders only the calls that
+ * make them. Between the starts, at different points on each rank, blocking and nonblocking calls, which have one
+ * order. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static int draw(int below) {
   return (int)(drawn / 65536u % (unsigned)below);
 }
 
-/* What `from` sends to `to`. */
+/* The message of `from` to `to`. */
 static Number value(int at, int from, int to, int element, int time) {
   return 1000003LL * at + 10007LL * from + 101LL * to + element % 97 + 7LL * time;
 }
@@ -92,7 +93,7 @@ static void fill(int at, int time) {
   for (int i = 0; i < length; ++i) received[at][i] = value(at, rank, 0, i, time);
 }
 
-/* Blocks of all ranks that are sent to `to`, of so many elements; NULL: of full length. */
+/* The blocks of all ranks for `to`, with these numbers of elements; NULL: with full length. */
 static void expect_blocks(int at, int to, const int* elements, int time) {
   for (int from = 0; from < ranks; ++from) {
     const int n = elements == NULL ? length : elements[from];
@@ -108,7 +109,7 @@ static void expect_block(int at, int from, int to, int n, int time) {
   expect(n == length || received[at][n] == -1, "behind a block", at);
 }
 
-/* Of the ranks below `end`. */
+/* For the ranks below `end`. */
 static void expect_sum(int at, int end, int to, int time) {
   for (int i = 0; i < length; ++i) {
     Number sum = 0;

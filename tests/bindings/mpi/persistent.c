@@ -1,6 +1,6 @@
-/* Persistent collectives beside persistent sends and receives: started often, with other data each time, completed in
- * every way; their datatypes, arrays and communicators freed before, which Open MPI 4.1 and MPICH 4.0 do not survive.
- */
+/* Persistent collectives beside persistent sends and receives: started often, with other data each time, completed
+ * in every way; their datatypes, arrays and communicators are freed before, which Open MPI 4.1 and MPICH 4.0 do not
+ * survive. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static void expect(int holds, const char* what) {
   if (!holds && ++wrong < 20) fprintf(stderr, "rank %d: %s\n", rank, what);
 }
 
-/* Waits for the active of all requests. */
+/* Waits for the active requests. */
 static void complete(int how, MPI_Request* requests) {
   MPI_Status statuses[kRequests];
   int indices[kRequests];
@@ -94,7 +94,7 @@ static void start_often(void) {
   MPI_Send_init(&sent, 1, MPI_INT, (rank + 1) % ranks, 1, comm, &requests[4]);
   PERSISTENT(Scan)(&one, &scanned, 1, MPI_DOUBLE, MPI_SUM, comm, MPI_INFO_NULL, &requests[5]);
   PERSISTENT(Barrier)(comm, MPI_INFO_NULL, &requests[6]);
-  /* Completing what is not active is no error. */
+  /* Completing an inactive request is not an error. */
   MPI_Waitall(kRequests, requests, statuses);
   for (int time = 0; time < kTimes; ++time) {
     for (int at = 0; at < kCount; ++at) data[at] = rank + at % 10 + time;
@@ -108,7 +108,7 @@ static void start_often(void) {
     } else {
       for (int at = 0; at < kRequests; ++at) MPI_Start(&requests[at]);
     }
-    /* What is freed now may still be used by what runs, and by what starts later. */
+    /* Objects freed now may still be used by running requests, and by later starts. */
     if (time == 0) MPI_Type_free(&every_third);
     complete(time, requests);
     check(time, root);
@@ -119,7 +119,7 @@ static void start_often(void) {
   MPI_Comm_free(&comm);
 }
 
-/* Communicators whose handles are gone. */
+/* Communicators whose handles are freed. */
 static void outlive(void) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Request requests[2];
@@ -143,11 +143,11 @@ static void outlive(void) {
     MPI_Request_free(&requests[0]);
     if (time % 2 == 1) MPI_Comm_free(&comm);
   }
-  /* Left for MPI_Finalize. */
+  /* Left to MPI_Finalize. */
   PERSISTENT(Allreduce)(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
 }
 
-/* Functions of an attribute of MPI_COMM_SELF, by which programs hear of MPI_Finalize: the binding's use of that
+/* Functions of an attribute of MPI_COMM_SELF, by which programs notice MPI_Finalize: the binding's use of that
  * communicator must not call them. */
 static int attribute_calls;
 

@@ -1,5 +1,5 @@
-/* A program whose MPI library lets it revoke and shrink communicators, as Open MPI 5 does under `mpirun --with-ft
- * ulfm`: it says so in a variable, for which this program's stands in. No collective is served then. */
+/* A program whose MPI library lets it revoke and shrink communicators, like Open MPI 5 under `mpirun --with-ft
+ * ulfm`: it says so in a variable, which this program defines instead. tutti then serves no collective. */
 #include <mpi.h>
 #include <stdbool.h>
 

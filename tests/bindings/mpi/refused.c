@@ -1,5 +1,5 @@
-/* Calls that the MPI library refuses, on one rank alone: the others do not make them. So they must return at once, and
- * count nowhere: all ranks have to turn to tutti at the same call (TUTTI_MPI_AFTER). */
+/* Calls that the MPI library refuses on only one rank; the others do not make them. So they must return at once, and
+ * must not be counted: all ranks have to change to tutti at the same call (TUTTI_MPI_AFTER). */
 #include <mpi.h>
 #include <stdio.h>
 
@@ -20,7 +20,7 @@ static void refused(MPI_Comm comm) {
   MPI_Datatype uncommitted = MPI_DATATYPE_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
   if (rank != 0) return;
-  /* Not of MPI_Allreduce and MPI_Iallreduce: MPICH 4.0 does not survive that. */
+  /* Not with MPI_Allreduce and MPI_Iallreduce: MPICH 4.0 does not survive that. */
   expect(MPI_Bcast(data, -1, MPI_INT, 0, comm) != MPI_SUCCESS, "a count below 0");
   expect(MPI_Allreduce(data, data + kMost, 1, MPI_DATATYPE_NULL, MPI_SUM, comm) != MPI_SUCCESS, "no datatype");
   expect(MPI_Allreduce(data, data + kMost, 1, MPI_DOUBLE, MPI_BAND, comm) != MPI_SUCCESS, "no such operation");
@@ -50,7 +50,7 @@ static void sum(MPI_Comm comm) {
   expect(all == ranks * (ranks - 1) / 2 && all_later == all, "a sum");
 }
 
-/* Of a call: the others come when rank 0, which they hear of by a message, is back. */
+/* For one call: the others make theirs when rank 0 has returned, which sends them a message. */
 static void alone(MPI_Comm comm) {
   int turn = 0;
   refused(comm);

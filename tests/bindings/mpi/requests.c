@@ -1,5 +1,5 @@
-/* Nonblocking collectives beside sends and receives, completed by every call that completes requests; large sends that
- * arrive only if their sender makes progress while it is in a collective. */
+/* Nonblocking collectives beside sends and receives, completed by every call that completes requests; large sends
+ * that arrive only if their sender progresses while it is in a collective. */
 #include <dirent.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -97,7 +97,7 @@ static int open_files(void) {
   return files;
 }
 
-/* What many calls pack at the same time must not take all files that the process may open. */
+/* Packing for many calls at the same time must not use all files that the process may open. */
 static void many(MPI_Comm comm) {
   enum { kMany = 300, kPacked = 8192 };
   static int strided[2 * kPacked];
@@ -120,7 +120,7 @@ static void many(MPI_Comm comm) {
   MPI_Type_free(&every_second);
 }
 
-/* The receive is posted only when the sender is in the collective already. */
+/* The receive is posted only when the sender is already in the collective. */
 static void progress(MPI_Comm comm) {
   char* large = calloc(1, kLarge);
   int zero = 0;

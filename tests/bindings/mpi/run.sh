@@ -1,8 +1,8 @@
 #!/bin/bash
 # Usage: run.sh MPIRUN RANKS LIBRARY PROGRAM ARGUMENTS...
-# Runs the program with the library loaded before its MPI library, and requires that it took collectives: of each name in
-# MUST_TAKE, or any; or that it said each text of MUST_SAY, and each of MUST_SAY_ONCE once. It has to end with
-# MUST_END_WITH, by default 0. Nonblocking calls are taken however short, unless the test says otherwise.
+# Runs the program with the library loaded before its MPI library, and checks that it took collectives: those of
+# MUST_TAKE, or any; or that it printed each text of MUST_SAY, and each of MUST_SAY_ONCE once. The exit status must be
+# MUST_END_WITH, by default 0. Nonblocking calls of any length are taken, unless the test says otherwise.
 set -euo pipefail -f
 mpirun=$1 ranks=$2 library=$3
 shift 3

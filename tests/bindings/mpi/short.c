@@ -1,5 +1,5 @@
-/* Nonblocking calls around the length from which tutti serves them: that of the bytes that move, however they lie on a
- * rank; two of them and a barrier under way at the same time. */
+/* Nonblocking calls around the length from which tutti serves them, counted in bytes that move, for every layout on
+ * a rank; two of them and a barrier in flight at the same time. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static void expect(int holds, const char* what) {
   if (!holds && ++wrong < 20) fprintf(stderr, "rank %d: %s\n", rank, what);
 }
 
-/* Every second rank has its elements two apart. */
+/* On every second rank the elements have a stride of two. */
 static void broadcast(int count) {
   int* buffer = calloc(2 * (size_t)count, sizeof *buffer);
   MPI_Datatype apart = MPI_DATATYPE_NULL;

@@ -1,4 +1,4 @@
-/* Processes that these ones start, and that have no binding: communicators with both are the MPI library's. */
+/* Processes that these processes start without the binding: the MPI library serves communicators with both. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   MPI_Comm copy = MPI_COMM_NULL;
   int all_wrong = 0;
   int rank = 0;
-  /* What mpirun has set for this process is not for its children. */
+  /* mpirun's variables for this process are not for its children. */
   unsetenv("LD_PRELOAD");
   MPI_Init(&argc, &argv);
   MPI_Comm_get_parent(&between);

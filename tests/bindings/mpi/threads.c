@@ -1,5 +1,5 @@
-/* MPI_THREAD_MULTIPLE: threads with communicators of their own, at the same time; blocking and nonblocking. A thread
- * that waits for a call that fails while another one frees the communicator. */
+/* MPI_THREAD_MULTIPLE: threads with separate communicators, at the same time; blocking and nonblocking. A thread
+ * that waits for a failing call while another one frees the communicator. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -32,7 +32,7 @@ static void* work(void* argument) {
 
 static atomic_int handling;
 
-/* Takes its time: until it returns the call has not ended. */
+/* Is slow: until it returns the call has not ended. */
 static void on_error(MPI_Comm* comm, int* error, ...) {
   const struct timespec while_the_other_waits = {0, 20000000};
   (void)comm;
@@ -73,8 +73,8 @@ static void* wait_meanwhile(void* argument) {
   return NULL;
 }
 
-/* The ranks call different collectives. The thread that waits gets the error, where the communicator is freed before it
- * comes, and where it is freed while the error handler is called. */
+/* The ranks call different collectives. The waiting thread gets the error, if the communicator is freed before the
+ * error, and if it is freed while the error handler runs. */
 static int freed_meanwhile(int how, int before) {
   MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
     wrong += shares[at].wrong;
     MPI_Comm_free(&shares[at].comm);
   }
-  /* Where tutti serves them: the MPI library would wait for ever. */
+  /* If tutti serves them: the MPI library would wait without end. */
   for (int how = 0; argc > 2 && how < 3; ++how) wrong += freed_meanwhile(how, 0) + freed_meanwhile(how, 1);
   PMPI_Allreduce(&wrong, &all_wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) printf("%d wrong\n", all_wrong);

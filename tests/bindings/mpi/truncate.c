@@ -1,4 +1,4 @@
-/* Ranks that send more than others receive: MPI_ERR_TRUNCATE where it is received, and nothing is written behind the
+/* Ranks that send more than others receive: MPI_ERR_TRUNCATE on the receiver, and nothing is written behind the
  * receive buffer. In every form, of every length. */
 #include <mpi.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static int completed(int error, MPI_Request* request) {
    : form == kNonblocking ? completed(MPI_I##LOWER(__VA_ARGS__, comm, &request), &request) \
                           : completed(PERSISTENT(NAME)(__VA_ARGS__, comm, MPI_INFO_NULL, &request), &request))
 
-/* A communicator of its own, as some of the errors end it, which tutti serves. */
+/* A separate communicator, which tutti serves, because some of the errors end it. */
 static void begin(const char* name) {
   what = name;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -56,7 +56,7 @@ static void begin(const char* name) {
 
 enum Expected { kAny, kTruncated };
 
-/* The error, and that nothing is written from element `room` on. */
+/* Checks the error, and that nothing is written from element `room` on. */
 static void check(int error, enum Expected expected, int room) {
   int touched = 0;
   const int kind = class_of(error);
@@ -82,7 +82,7 @@ static void step(int* displs, int by) {
   for (int at = 0; at < kMost; ++at) displs[at] = at * by;
 }
 
-/* All send `n`, and have room for `less` of each. */
+/* All ranks send `n`, and have room for `less` from each. */
 static void of_all(int n, int less) {
   MPI_Request request = MPI_REQUEST_NULL;
   const MPI_Datatype type = MPI_INT;
@@ -114,7 +114,7 @@ static void of_all(int n, int less) {
   check(CALL(Alltoallv, alltoallv, sent, send_counts, send_displs, type, received, recv_counts, recv_displs, type),
         kTruncated, ranks * less);
   end(1);
-  if (less == 0) return; /* who receives nothing takes no part: the others hear of it at its next call */
+  if (less == 0) return; /* a rank that receives nothing takes no part: the others hear of it at its next call */
   begin("scatter");
   check(CALL(Scatter, scatter, sent, n, type, received, less, type, root), kTruncated, less);
   end(0);
@@ -123,7 +123,7 @@ static void of_all(int n, int less) {
   end(0);
 }
 
-/* Some ranks alone are wrong. */
+/* Only some ranks are wrong. */
 static void of_some(int n, int less) {
   MPI_Request request = MPI_REQUEST_NULL;
   const MPI_Datatype type = MPI_INT;

@@ -1,4 +1,4 @@
-/* uneven RANK NAME VALUE: one rank has another environment than the rest. None waits for another that does not come. */
+/* uneven RANK NAME VALUE: one rank has a different environment. None waits for another that does not come. */
 #include <mpi.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* Every collective in one of the ways that MPI has for it: blocking, nonblocking or persistent, as all ranks draw; with
- * counts of int or of MPI_Count where the MPI library has both, as this rank draws alone. */
+/* Every collective in one of MPI's forms: blocking, nonblocking or persistent, by a number that all ranks draw
+ * alike; with counts of int or of MPI_Count if the MPI library has both, by a number that this rank draws. */
 #ifndef TUTTI_TESTS_BINDINGS_MPI_WAYS_H_
 #define TUTTI_TESTS_BINDINGS_MPI_WAYS_H_
 
@@ -11,7 +11,7 @@
 enum { kWayRanks = 8 };
 
 static unsigned draw(unsigned below);
-/* Of the next calls, for what an MPI library cannot do otherwise. */
+/* For the next calls, if the MPI library supports only that form. */
 static int blocking_only;
 
 static int ranks_of(MPI_Comm comm) {

@@ -42,7 +42,7 @@ static void expect_accesses(MPI_Win win, int* memory, int times) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* After a collective the end of an access is seen at once, as with the MPI library's. */
+/* After a collective the end of an access is visible at once, as with the MPI library. */
 static void active(MPI_Win win) {
   MPI_Group all = MPI_GROUP_NULL;
   MPI_Group some = MPI_GROUP_NULL;

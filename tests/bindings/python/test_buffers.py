@@ -1,4 +1,4 @@
-"""What may be given as a buffer, and what is refused with a text that teaches."""
+"""Valid buffers, and helpful errors for invalid ones."""
 
 import array
 import gc

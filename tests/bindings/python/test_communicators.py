@@ -1,4 +1,4 @@
-"""How communicators are made and ended, and what goes wrong."""
+"""How communicators are made and ended, and their errors."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""What the module says of the library is what the library's headers say; how it is found, typed and packed."""
+"""The module's description of the library equals the library's headers; how it is found, typed and packed."""
 
 import dataclasses
 import inspect

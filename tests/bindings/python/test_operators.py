@@ -1,4 +1,4 @@
-"""Operators of the program's: Python functions, and sums weighted by a scalar."""
+"""User-defined operators: Python functions, and sums weighted by a scalar."""
 
 import sys
 

@@ -23,8 +23,8 @@ def fork_ranks(ranks: int, run: Callable[[int, str], Any], dies: tuple[int, ...]
     return forked.fork_ranks(ranks, run_rank, dies)
 
 
-# Gloo's, until the process ends: a callback that has the last reference frees the group in gloo's own thread, which
-# then waits for itself and ends the process.
+# Gloo's groups are kept until the process ends: if a callback has the last reference, gloo's own thread frees the
+# group, then waits for itself and ends the process.
 _kept: list[dist.ProcessGroup] = []
 
 

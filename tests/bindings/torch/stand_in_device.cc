@@ -1,5 +1,5 @@
-// A device for PyTorch, under its name for devices of others (PrivateUse1), whose memory, streams and events are those
-// of the stand-in for CUDA's driver. What PyTorch computes on it, it computes on the CPU and copies back.
+// A device for PyTorch, under the name that it reserves for other devices (PrivateUse1), whose memory, streams and
+// events are those of the stand-in for CUDA's driver. PyTorch's computations on it run on the CPU and are copied back.
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -37,7 +37,7 @@ Function find(const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
-// A function of the driver, that succeeds.
+// A call of the driver, which must succeed.
 template <class... Parameters, class... Arguments>
 void cuda(int (*)(Parameters...), const char* name, Arguments... arguments) {
   const int result = find<int (*)(Parameters...)>(name)(arguments...);
@@ -45,7 +45,7 @@ void cuda(int (*)(Parameters...), const char* name, Arguments... arguments) {
 }
 #define CUDA(name, parameters, ...) cuda(static_cast<int(*) parameters>(nullptr), name, __VA_ARGS__)
 
-// Contexts are the process's, and the driver is not touched before a rank does: ranks are forked.
+// Contexts belong to the process, and the driver is not used before a rank does: ranks are forked.
 void make_current(int device) {
   static std::array<void*, kDevices> contexts{};
   static std::once_flag once;
@@ -87,7 +87,7 @@ Streams& streams() {
 thread_local int current_device = 0;
 thread_local std::array<c10::StreamId, kDevices> current_streams{};
 
-// Which streams the allocator has been told of, by address.
+// The streams that were reported to the allocator, by address.
 std::mutex recorded_mutex;
 std::map<void*, std::set<c10::StreamId>> recorded;
 
@@ -153,7 +153,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
-// Memory is kept to the end of the process: what streams still use is never freed.
+// Memory is kept until the process ends: memory that streams still use is never freed.
 struct Allocator final : c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     make_current(current_device);
@@ -207,7 +207,7 @@ void move(void* to, const void* from, std::size_t bytes, c10::Device device, boo
   if (wait) Guard().synchronizeStream(stream);
 }
 
-// What a tensor of the device spans, on the CPU.
+// A copy of the device tensor on the CPU, with its whole extent.
 at::Tensor on_cpu(const at::Tensor& tensor) {
   at::Tensor made = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU));
   move(made.data_ptr(), tensor.data_ptr(), span_bytes(tensor), tensor.device(), true);
@@ -256,7 +256,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&compute_on_cpu>());
 }
 
-// Keeps a stream until it is opened.
+// Holds a stream until it is opened.
 struct Gate {
   std::atomic<bool> open{false};
   void hold() {
@@ -270,7 +270,7 @@ struct Gate {
   }
 };
 
-// What the current stream is given while it lives and until it has been ended, and then its replays.
+// Captures the work of the current stream from its creation until end(), then replays it.
 class Captured {
  public:
   explicit Captured(int mode) : stream_(Guard().getStream(Guard().getDevice())) {
@@ -301,12 +301,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def(pybind11::init<int>(), pybind11::arg("mode"))
       .def("end", &Captured::end)
       .def("replay", &Captured::replay);
-  // How many streams, beside the one that it was allocated in, the allocator knows to use a tensor.
+  // The number of streams, beside the one of the allocation, that the allocator knows to use a tensor.
   m.def("streams_of", [](const at::Tensor& tensor) {
     const std::lock_guard lock(recorded_mutex);
     return recorded[tensor.storage().data_ptr().get()].size();
   });
-  // From now on no call of the driver works.
+  // From now on every call of the driver fails.
   m.def("break_devices", [] { CUDA("standInBreak", (int), 1); });
   m.def("set_device", [](int device) { current_device = device; });
   m.def("current_device", [] { return current_device; });

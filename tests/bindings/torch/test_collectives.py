@@ -1,4 +1,4 @@
-"""Every collective of torch.distributed, against what it is documented to do."""
+"""Every collective of torch.distributed, compared with its documentation."""
 
 import functools
 import operator

@@ -1,4 +1,4 @@
-"""TORCH_DISTRIBUTED_DEBUG=DETAIL: torch wraps the backend, and compares what ranks call before each collective."""
+"""TORCH_DISTRIBUTED_DEBUG=DETAIL: torch wraps the backend, and compares the ranks' calls before each collective."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -14,9 +14,9 @@ import test_layouts
 import test_transfers
 import tutti_torch
 
-# The wrapper waits for all ranks of a group before each operation, whatever the backend is.
+# The wrapper waits for all ranks of a group before each operation, with every backend.
 ONE_ORDER_FOR_ALL_GROUPS = (test_groups.test_groups_are_used_in_different_orders,)
-# It makes a group of gloo's beside each of tutti's, which has descriptors and threads.
+# It makes a gloo group beside each tutti group, with its own descriptors and threads.
 TWO_GROUPS_EACH = (test_groups.test_groups_share_connections_and_threads,)
 MODULES = (test_collectives, test_transfers, test_layouts, test_groups)
 

@@ -1,4 +1,4 @@
-"""Ranks that leave the group in order: ranks that wait for a first message from or to them hear of it at once."""
+"""Ranks that leave the group in order: ranks that wait for a first message from or to them notice at once."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ import torch.distributed as dist
 import forked
 import ranks
 
-# The ranks must hear of a departure much earlier than at the timeout of their group.
+# The ranks must notice a departure much earlier than at the timeout of their group.
 TIMEOUT_S = 60
 SOON_S = 25.0
 LEFT = "Connection closed by peer: rank 1 has left the process group"

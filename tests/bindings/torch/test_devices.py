@@ -39,7 +39,7 @@ def device_module(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def _load(path: pathlib.Path) -> Any:
-    # The driver is found by its name from now on.
+    # From now on the driver is found by its name.
     ctypes.CDLL(str(_ROOT / "build/tests/device/libcuda.so.1"))
     spec = importlib.util.spec_from_file_location("stand_in_device", path)
     assert spec is not None and spec.loader is not None
@@ -153,7 +153,7 @@ def test_order_of_streams(each: Callable[..., list[Any]]) -> None:
         assert result.cpu().eq(5 * ranks).all()
         assert work.is_completed()
         assert work.is_success()
-        # What another stream uses, the allocator knows.
+        # The allocator knows the other stream that uses it.
         assert standin.streams_of(own) == 1
         assert standin.streams_of(other) == 0
         # Without async_op it is in the current stream.
@@ -181,7 +181,7 @@ def test_graphs(each: Callable[..., list[Any]], mode: int, async_op: bool) -> No
                 work = dist.all_reduce(own, async_op=async_op)
                 if async_op:
                     work.wait()
-                    # It is as far as it will be: it begins when the graph runs.
+                    # It is as complete as it will be: the work begins when the graph runs.
                     assert work.is_completed()
             tutti_torch.flight_record()
             graph.end()
@@ -227,7 +227,7 @@ def test_transfers(each: Callable[..., list[Any]]) -> None:
         for work in works:
             work.wait()
         assert received.cpu().eq(source).all()
-        # Back, one by one: each pair has an order of its own.
+        # Back, one by one: each pair has its own order.
         if rank == 0:
             dist.send(on(rank, [1.0]), 1)
             dist.recv(received[:1], 1)
@@ -312,7 +312,7 @@ def test_what_is_refused_and_what_fails(each: Callable[..., list[Any]]) -> None:
             dist.all_gather_into_tensor(torch.zeros(10 * ranks), own)
         dist.all_reduce(own)
         assert own.cpu().eq(ranks).all()
-        # One rank calls something else: all are told, by what they call next at the latest.
+        # One rank calls something different: every rank gets an error, at its next call at the latest.
         with pytest.raises(RuntimeError, match="ranks called different operations: .*broadcast.*all_reduce"):
             for _ in range(1000):
                 if rank == 0:
@@ -376,7 +376,7 @@ def test_a_refusal_ends_coalescing(each: Callable[..., list[Any]]) -> None:
 
 def test_a_group_on_whose_device_a_rank_calls_something_else_can_be_destroyed(each: Callable[..., list[Any]]) -> None:
     def body(rank: int, ranks: int, standin: Any) -> None:
-        # The first on the device is a collective of the host for one of them.
+        # For one of them, the first collective on the device is a collective of the host.
         with pytest.raises(RuntimeError):
             dist.all_reduce(on(rank, [1.0]) if rank == 0 else torch.ones(1))
 
@@ -393,7 +393,7 @@ def test_what_is_on_its_way_ends_with_the_group(each: Callable[..., list[Any]]) 
             began = time.monotonic()
             work = dist.all_reduce(own, async_op=True)
             dist.group.WORLD._get_backend(own.device).abort()
-            # Streams go on, and nobody takes that for a success.
+            # Streams continue, and no rank mistakes that for success.
             own.cpu()
             assert not work.is_success()
             with pytest.raises(RuntimeError):

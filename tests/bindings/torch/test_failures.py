@@ -14,7 +14,7 @@ import torch.distributed as dist
 import ranks
 import tutti_torch
 
-# What is asked is a second; a loaded machine may take longer.
+# The requirement is a second; a loaded machine may take longer.
 SOON_S = 10.0
 
 
@@ -68,7 +68,7 @@ def test_what_all_ranks_refuse_leaves_the_group_as_it_was() -> None:
             tensor = torch.ones(5)
             dist.all_reduce(tensor)
             assert tensor[0].item() == size
-        # Long after a refusal nobody takes it for one of the operations that followed.
+        # Long after a refusal, no rank confuses it with a later operation.
         if rank == 0:
             time.sleep(1)
         dist.all_reduce(torch.ones(5))
@@ -79,7 +79,7 @@ def test_what_all_ranks_refuse_leaves_the_group_as_it_was() -> None:
 @pytest.mark.parametrize("tag", (0, 7))
 def test_a_receive_after_a_refused_one_waits_for_its_message(tag: int) -> None:
     def body(rank: int, size: int) -> None:
-        # The ranks have met.
+        # The ranks are connected.
         tensor = torch.zeros(10)
         dist.recv(tensor, 1, tag=tag) if rank == 0 else dist.send(tensor, 0, tag=tag)
         if rank == 0:
@@ -148,7 +148,7 @@ def test_different_collectives() -> None:
 
         def call() -> None:
             dist.all_reduce(tensor) if rank == 0 else dist.broadcast(tensor, 1)
-            dist.barrier()  # the root of a broadcast waits for nobody
+            dist.barrier()  # the root of a broadcast does not wait
 
         text = refused_text(call)
         assert "all-reduce" in text or "all_reduce" in text or "broadcast" in text, text
@@ -210,12 +210,12 @@ def test_a_first_message_to_a_rank_that_had_come_to_it_before(ends: str) -> None
 
 def test_the_first_message_of_two_ranks_has_the_timeout_of_the_group() -> None:
     def body(rank: int, size: int) -> None:
-        # Both wait for the other.
+        # Each waits for the other.
         text = refused_text(lambda: dist.recv(torch.ones(3), 1 - rank))
         assert f"rank {1 - rank}" in text and "2000 ms" in text, text
         text = refused_text(lambda: dist.irecv(torch.ones(3), 1 - rank).wait())
         assert f"rank {1 - rank}" in text, text
-        # What else the group does goes on.
+        # Other operations of the group continue.
         dist.all_reduce(torch.ones(1))
 
     ranks.run(2, body, timeout_s=2)
@@ -234,7 +234,7 @@ def test_a_python_exception_in_one_rank_ends_the_others() -> None:
 def test_an_error_of_a_message_says_which_ranks_of_the_group_it_is_of() -> None:
     def body(rank: int, size: int) -> None:
         if rank == 1:
-            # A short message may be on its way before the ranks know of each other's call.
+            # A short message may be in flight before the ranks know of each other's call.
             with contextlib.suppress(dist.DistBackendError):
                 dist.send(torch.ones(4), 2)
         elif rank == 2:
@@ -286,7 +286,7 @@ def test_a_refusal_for_which_others_have_ended_the_group_is_told_later() -> None
 
 def test_a_failed_group_with_first_messages_that_nobody_has_waited_for_ends() -> None:
     def body(rank: int, size: int) -> None:
-        # Begun before the group fails: one that is begun later may find that out at once.
+        # Begun before the group fails: a later one may fail at once.
         works = [dist.isend(torch.ones(3), 1 - rank)]
         refused_text(lambda: dist.all_reduce(torch.ones(10 + rank)))
         with contextlib.suppress(RuntimeError):
@@ -369,7 +369,7 @@ def test_the_monitored_barrier_names_who_is_missing() -> None:
         text = refused_text(lambda: tutti_torch.monitored_barrier(timeout=limit, wait_all_ranks=True))
         assert text.startswith("tutti monitored_barrier: Timed out waiting: "), text
         assert "Ranks 1, 3 failed to pass monitoredBarrier" in text, text
-        # In the words by which programs know gloo's.
+        # With the words by which programs recognise gloo's errors.
         assert ("Rank 0 timed out in monitoredBarrier" if rank == 0 else "Rank 2 successfully reached") in text, text
 
     ranks.run(4, body)

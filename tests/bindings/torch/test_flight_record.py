@@ -136,7 +136,7 @@ def test_correct_program_is_not_accused(tmp_path: pathlib.Path, size: int) -> No
         call_with_sizes_of_ranks(rank, size)
         use_groups(rank, size)
         call_coalesced(rank, size)
-        # Refused on all ranks: no operation.
+        # Refused on all ranks: not an operation.
         with pytest.raises(RuntimeError):
             dist.broadcast(torch.ones(1), size)
         use_groups(rank, size)

@@ -1,4 +1,4 @@
-"""What programs and tests written for gloo do: lists of several tensors, a tensor given twice, checks, and words."""
+"""Calls of programs and tests written for gloo: lists of several tensors, a tensor given twice, checks, error words."""
 
 import time
 
@@ -16,7 +16,7 @@ def test_a_tensor_that_is_given_twice_in_a_coalesced_call() -> None:
         dist.all_reduce_coalesced([tensor, other, tensor])
         check(tensor, sum(of(o, 1000) for o in range(size)))
         check(other, sum(of(o + 1, 50) for o in range(size)))
-        # On one rank alone, and parts of each other.
+        # Only on one rank, and parts of each other.
         whole = of(rank, 60)
         parts = [whole, whole[10:], whole[:50].view(5, 10).t()] if rank == 0 else [
             whole,
@@ -165,7 +165,7 @@ def test_what_is_refused_as_gloo_refuses_it() -> None:
         short = many[1:]
         refused("Incorrect output list size 2. Output list size should be 3", lambda: group.gather([short], [one], gather))
         refused("Incorrect input list size 2. Input list size should be 3", lambda: group.scatter([one], [short], scatter))
-        dist.all_reduce(one)  # the group is as it was
+        dist.all_reduce(one)  # the group is still usable
 
     ranks.run(3, body)
 

@@ -79,7 +79,7 @@ def test_groups_share_connections_and_threads(monkeypatch: pytest.MonkeyPatch, t
                 for _ in range(1 + groups_each):
                     dist.new_group([0, 1])
             return dist.barrier()
-        # Some things come with the first group alone.
+        # Some resources are created only with the first group.
         groups = [make(rank)]
         before = opened()
         groups += [make(rank) for _ in range(groups_each)]
@@ -89,7 +89,7 @@ def test_groups_share_connections_and_threads(monkeypatch: pytest.MonkeyPatch, t
         for group in groups:
             dist.destroy_process_group(group)
         dist.barrier()
-        # Threads that join a pair, and those of callbacks, end a moment later. Each may have a set to wait with.
+        # Threads that join a pair, and those of callbacks, end a moment later. Each may have an epoll set.
         assert after[1] - before[1] <= 8, (before, after)
         assert after[0] - before[0] <= descriptors_each * groups_each + 8, (before, after)
 
@@ -378,7 +378,7 @@ def test_programs_of_tutti_launched_by_torchrun() -> None:
     (program,) = pathlib.Path(__file__).parents[3].glob("build/torch/root/**/bin/all_reduce_perf")
     wanted = "-b 1K -e 1M -f 4 -n 5 -w 1".split()
     command = [*TORCHRUN, "--no-python", str(program), *wanted]
-    # What this process is linked with belongs to another installation.
+    # The libraries linked into this process belong to another installation.
     environment = {**os.environ, "LD_LIBRARY_PATH": str(next(program.parents[1].glob("lib*/**/libtutti.so")).parent)}
     options = {"check": True, "timeout": forked.LIMIT_S, "env": environment, "stdout": subprocess.PIPE}
     printed = subprocess.run(command, **options).stdout

@@ -1,4 +1,4 @@
-"""Horovod's interface: every operation, and training that ends as that of one process with the whole batch."""
+"""Horovod's interface: every operation, and training with the same result as one process with the whole batch."""
 
 import contextlib
 import io

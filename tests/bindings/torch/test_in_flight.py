@@ -152,7 +152,7 @@ def test_a_view_and_its_base_in_flight(order: str) -> None:
             for work in waits(works):
                 work.wait()
             check(base, torch.full((64, 48), 16.0))
-            # A blocking call behind them.
+            # A blocking call after them.
             works = [dist.all_reduce(tensor, async_op=True) for tensor in pair]
             dist.all_reduce(base)
             check(base, torch.full((64, 48), 128.0))

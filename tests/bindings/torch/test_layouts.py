@@ -1,4 +1,4 @@
-"""Values arrive by index, whatever strides tensors have on each rank: every collective, against a naive result."""
+"""Values arrive by index, for all strides of tensors on each rank: every collective, compared with a naive result."""
 
 import functools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import ranks
 import tutti_torch.horovod as hvd
 from test_collectives import check
 
-Pairs = list[tuple[torch.Tensor, torch.Tensor]]  # what there is, and what is expected
+Pairs = list[tuple[torch.Tensor, torch.Tensor]]  # actual and expected values
 
 
 def contiguous(values: torch.Tensor) -> torch.Tensor:
@@ -322,7 +322,7 @@ def test_outputs_whose_elements_share_memory_are_refused() -> None:
                 dist.all_reduce(output)
             with pytest.raises(RuntimeError, match="elements of an output tensor share memory"):
                 dist.all_gather([torch.zeros_like(output), output], torch.zeros(output.shape))
-        # Not nested, but no two elements at one place.
+        # Not nested, but no two elements share an address.
         output = torch.zeros(8).as_strided((3, 2), (2, 3))
         dist.all_reduce(output.copy_(of(rank, (3, 2))))
         check(output.contiguous(), total([of(o, (3, 2)) for o in range(size)]))

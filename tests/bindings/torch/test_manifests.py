@@ -1,4 +1,4 @@
-"""The jobs of examples/kubernetes have no field that the operators do not know, and all that they need."""
+"""The jobs of examples/kubernetes have only fields that the operators know, and all required ones."""
 
 import pathlib
 import re

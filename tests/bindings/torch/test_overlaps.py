@@ -1,4 +1,4 @@
-"""Inputs that overlap outputs: the results are those of inputs that lie elsewhere, wherever each rank has them."""
+"""Inputs that overlap outputs: the results are those of separate inputs, for all positions on each rank."""
 
 from collections.abc import Callable
 
@@ -83,7 +83,7 @@ def exchanges() -> dict[str, Run]:
         return whole
 
     def uneven_all_to_all_single(whole: torch.Tensor, rank: int, size: int, is_apart: bool) -> torch.Tensor:
-        # Rank 0 gets one element less of itself, and rank 1 one more: the blocks lie at other places.
+        # Rank 0 gets one element less of itself, and rank 1 one more: the positions of the blocks differ.
         sends = [[K] * size for _ in range(size)]
         sends[0][0], sends[0][1] = K - 1, K + 1
         receives = [sends[other][rank] for other in range(size)]

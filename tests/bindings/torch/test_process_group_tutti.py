@@ -1,4 +1,4 @@
-"""The backend that a program makes itself, without init_process_group."""
+"""A backend object that the program makes itself, without init_process_group."""
 
 import datetime
 import os

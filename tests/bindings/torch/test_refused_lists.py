@@ -1,4 +1,4 @@
-"""Calls that are refused inside a coalesced list: torch must not swallow what follows, and every rank hears of it."""
+"""Calls that are refused inside a coalesced list: torch must not swallow later calls, and every rank gets the error."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 import ranks
 
-# The ranks must hear of a refusal much earlier than at the timeout of their group.
+# The ranks must notice a refusal much earlier than at the timeout of their group.
 TIMEOUT_S = 40
 SOON_S = 20.0
 
@@ -97,7 +97,7 @@ def test_batch_isend_irecv_with_itself_is_refused_and_later_collectives_run() ->
         backend = dist.group.WORLD._get_backend(torch.device("cpu"))
 
         def call() -> None:
-            # Not through dist.isend, which refuses that itself.
+            # Not through dist.isend, which itself refuses that.
             with dist._coalescing_manager(device=torch.device("cpu")):
                 backend.send([torch.ones(4)], rank, 0)
                 backend.send([torch.ones(4)], size, 0)
@@ -146,7 +146,7 @@ def test_a_refusal_in_a_batch_is_told_to_every_rank_of_the_list(first: bool) -> 
         elif rank == 2:
             assert "rank 0 refused" in refused_soon(lambda: dist.recv(torch.zeros(4), 0))
             store.set("raised", "")
-        # A rank that has left tells nobody any more.
+        # A rank that has left sends no more notices.
         store.wait(["raised"])
 
     ranks.run(3, body, timeout_s=TIMEOUT_S)

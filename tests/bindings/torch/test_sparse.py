@@ -1,4 +1,4 @@
-"""all_reduce of sparse tensors that the ranks cannot add up: every rank raises, and the group goes on."""
+"""all_reduce of sparse tensors that the ranks cannot add up: every rank raises, and the group stays usable."""
 
 import time
 

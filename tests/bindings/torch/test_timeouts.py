@@ -1,4 +1,4 @@
-"""Every error of a timeout begins with the words by which programs know gloo's: "Timed out waiting"."""
+"""Every timeout error begins with the words by which programs recognise gloo's: "Timed out waiting"."""
 
 import datetime
 import os
@@ -13,7 +13,7 @@ import tutti_torch
 
 TIMEOUT_S = 2
 
-# What rank 0 calls, for which the other rank does not come.
+# The calls of rank 0 in which the other rank does not take part.
 CALLS: dict[str, Callable[[], object]] = {
     "recv": lambda: dist.recv(torch.zeros(4), 1),
     "recv of a tag": lambda: dist.recv(torch.zeros(4), 1, tag=7),

@@ -1,4 +1,4 @@
-"""What trains on the backend: each pattern ends with the parameters that it ends with over gloo."""
+"""Training on the backend: each pattern ends with the same parameters as over gloo."""
 
 import os
 from collections.abc import Callable

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import ranks
 from test_collectives import MOVED, check, of
 
-BIG = 1 << 21  # more than any buffer between two ranks holds
+BIG = 1 << 21  # more than the buffers between two ranks can hold
 
 
 def test_send_and_receive() -> None:
@@ -154,7 +154,7 @@ def test_messages_beyond_the_limit_fail_on_both_ranks(monkeypatch: pytest.Monkey
                     dist.send(of(1, BIG), 1, tag=1)
                 else:
                     dist.recv(torch.zeros(BIG), 0, tag=2)
-            # The pair goes on, with tags and without.
+            # The pair still works, with tags and without.
             for tag in (3, 0):
                 tensor = of(tag, BIG) if rank == 0 else torch.zeros(BIG)
                 dist.send(tensor, 1, tag=tag) if rank == 0 else dist.recv(tensor, 0, tag=tag)
@@ -246,7 +246,7 @@ def test_messages_of_other_tags_do_not_restart_the_timeout_of_a_receive(form: st
                     break
                 check(tensor, of(i, 10))
                 i += 1
-            # The receive that has failed takes no message.
+            # The failed receive takes no message.
             dist.recv(tensor, 0, tag=tag)
             check(tensor, of(7, 10))
 

@@ -1,4 +1,4 @@
-"""What asynchronous operations give their caller: waits, futures, callbacks, profiles, the flight record."""
+"""What asynchronous operations return to their caller: waits, futures, callbacks, profiles, the flight record."""
 
 import datetime
 import gc
@@ -63,7 +63,7 @@ def test_a_future_that_the_program_completes_itself() -> None:
             future.set_result([tensor])
         work.wait()
         assert tensor[0].item() == size
-        # The thread that has found it complete goes on.
+        # The thread that has found it complete continues.
         assert dist.all_reduce(tensor, async_op=True).get_future().wait()[0][0].item() == size * size
 
     ranks.run(2, body)
@@ -130,7 +130,7 @@ def test_tensors_are_kept_while_needed_and_no_longer() -> None:
         work.wait()
         assert torch.equal(work.result()[0][:3], torch.full((3,), float(size)))
         del work
-        dist.all_reduce(torch.ones(1 << 20), async_op=True)  # nobody waits
+        dist.all_reduce(torch.ones(1 << 20), async_op=True)  # no thread waits
         dist.barrier()
         deadline = time.monotonic() + 20
         while freed() is not None and time.monotonic() < deadline:
@@ -236,7 +236,7 @@ GROUP_OF_ONE = """
 import sys, threading, time, torch, torch.distributed as dist
 dist.init_process_group("tutti", store=dist.HashStore(), rank=0, world_size=1)
 """
-# The interpreter's last steps take longer than anything that is still on its way.
+# The interpreter's last steps take longer than all operations in flight.
 SLOW_END = """
 class Late:
     def __del__(self):

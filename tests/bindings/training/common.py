@@ -1,4 +1,4 @@
-"""What all programs here train, and how they tell what came of it."""
+"""The training of all programs here, and how they report its result."""
 
 import argparse
 import json

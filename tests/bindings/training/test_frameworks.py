@@ -1,4 +1,4 @@
-"""Frameworks for training, as their authors wrote them, on the backend: each ends as it does over gloo."""
+"""Frameworks for training, as their authors wrote them, on the backend: each ends with the same result as over gloo."""
 
 import json
 import os

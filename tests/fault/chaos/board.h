@@ -1,5 +1,5 @@
-// What the processes of a round tell each other and the harness, in memory that all of them see. It outlives
-// whoever is killed.
+// The state that the processes of a round share with the harness, in memory that all of them map. It survives processes
+// that are killed.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 namespace tutti::internal::test::chaos {
 
 inline constexpr int kNotBegun = -2;
-inline constexpr int kThrough = 1'000'000;  // as a step: nothing but the end follows
+inline constexpr int kThrough = 1'000'000;  // as a step: only the end follows
 
 inline constexpr std::size_t kTextBytes = 700;
 
@@ -22,7 +22,7 @@ struct Error {
   char text[kTextBytes] = {};
 };
 
-// A thread inside the library. `name` is a literal, which lies at one address in all processes of a round.
+// A thread inside the library. `name` is a literal, which has one address in all processes of a round.
 struct Inside {
   std::atomic<const char*> name{nullptr};
   std::atomic<std::int64_t> since_ns{0};  // 0: not inside
@@ -42,7 +42,7 @@ struct RankBoard {
 };
 
 struct ProcessBoard {
-  std::atomic<int> signal{0};  // that has ended it; it waits for the harness to look at it
+  std::atomic<int> signal{0};  // that has ended it; the process waits until the harness has looked at it
   char left_over[kTextBytes] = {};
 };
 

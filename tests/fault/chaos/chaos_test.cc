@@ -1,6 +1,6 @@
-// Random rounds of collectives in which something goes wrong at a random moment. Whatever happens, each rank returns
-// from each call in bounded time, with right data or an error that says why, and nothing is left over.
-// A failed round prints the seed that repeats its script: fault_chaos --seed SEED --rounds 1.
+// Random rounds of collectives with a failure at a random moment. In every case, each rank returns from each call in
+// bounded time, with correct data or an error with the reason, and nothing is left over. A failed round prints the seed
+// that repeats its script: fault_chaos --seed SEED --rounds 1.
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
@@ -98,8 +98,8 @@ bool write_text(const char* path, const char* text) {
   return static_cast<bool>(out.flush());
 }
 
-// A network namespace whose TCP sockets buffer no more than 16 KiB; empty if there may be none. The process itself
-// stays where it is.
+// A network namespace whose TCP sockets buffer at most 16 KiB; empty if the system does not permit one. The process
+// itself stays in its namespace.
 UniqueFd make_tiny_network() {
   UniqueFd own(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
   if (!own.valid() || ::unshare(CLONE_NEWNET) != 0) return {};

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kLeftOverMs = 30'000;  // beyond the init timeout, for which a root service may wait
+constexpr std::int64_t kLeftOverMs = 30'000;  // beyond the init timeout, until which a root service may wait
 
 ProcessBoard* crashing = nullptr;
 
@@ -35,7 +35,7 @@ void show_crashes(ProcessBoard* board) {
   crashing = board;
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) ::signal(signal, wait_for_harness);
 #else
-  crashing = board;  // the sanitizer shows them
+  crashing = board;  // the sanitizer prints them
 #endif
 }
 
@@ -46,13 +46,13 @@ void set_environment(const Round& round) {
   set("TUTTI_TRANSPORTS", round.transports);
   set("TUTTI_TIMEOUT_MS", std::to_string(round.timeout_ms));
   set("TUTTI_INIT_TIMEOUT_MS", std::to_string(round.init_timeout_ms));
-  // What is freed is unmapped, so that whoever still uses it is found.
+  // Freed memory is unmapped, so that later accesses are detected.
   ::mallopt(M_MMAP_THRESHOLD, 64 * 1024);
   if (round.perturb) ::mallopt(M_PERTURB, 0x5a);
 }
 
 struct Snapshot {
-  std::map<std::string, std::string> files;  // descriptor -> what it is
+  std::map<std::string, std::string> files;  // descriptor -> its target
   std::vector<std::string> threads;
 };
 
@@ -68,7 +68,7 @@ Snapshot take_snapshot() {
   return s;
 }
 
-// What is there now and was not before; empty if nothing.
+// The objects that exist now and did not before; empty if there are none.
 std::string left_over(const Snapshot& before) {
   const Snapshot now = take_snapshot();
   std::string text;
@@ -162,7 +162,7 @@ class Host {
     }
   }
 
-  // Beside the ranks' threads.
+  // Runs beside the ranks' threads.
   void abort_and_ask() {
     const auto finished = [this](int r) { return board_.ranks[r].finished.load(); };
     while (!std::all_of(ranks_.begin(), ranks_.end(), finished)) {

@@ -30,7 +30,7 @@ bool of_process(MishapKind kind) {
          kind == MishapKind::kFewFiles;
 }
 
-// What a rank that is not harmed may be told.
+// The errors that a rank that is not harmed may return.
 void add_expected(const Mishap& m, const Round& round, std::set<int>* codes) {
   switch (m.kind) {
     case MishapKind::kKill:
@@ -41,14 +41,13 @@ void add_expected(const Mishap& m, const Round& round, std::set<int>* codes) {
       if (m.then_kill) codes->insert(tuttiRemoteError);
       return;
     case MishapKind::kAbort: codes->insert(tuttiAborted); return;
-    // Whoever needs something from a rank that has left fails or, if it waits for one that
-    // waits for it in another communicator, at the deadline. Whoever needed nothing from it finds that it has called
-    // less when it finalizes itself.
+    // A rank that needs data from a rank that has left fails; if the latter waits for it in another communicator, at
+    // the deadline. A rank that needs nothing from it finds at its own finalize that the other has called less.
     case MishapKind::kLeave: codes->insert({tuttiRemoteError, tuttiTimeout, tuttiMismatch}); return;
     case MishapKind::kAbsent: codes->insert(tuttiTimeout); return;
     case MishapKind::kDiffer:
       codes->insert(tuttiMismatch);
-      // The rank that has gone on waits in another communicator for those that wait for it.
+      // The rank that has continued waits in another communicator for those that wait for it.
       if (round.comms > 1) codes->insert(tuttiTimeout);
       return;
   }
@@ -62,7 +61,7 @@ void add_expected_of_harmed(const Mishap& m, std::set<int>* codes) {
   if (m.kind == MishapKind::kFewFiles) codes->insert({tuttiSystemError, tuttiRemoteError});
 }
 
-// The communicator that the mishap is about; -1: all of them.
+// The communicator of the mishap; -1: all of them.
 int comm_of(const Mishap& m, const Round& round) {
   if (m.kind == MishapKind::kAbort || m.kind == MishapKind::kLeave) return m.comm;
   return m.kind == MishapKind::kDiffer ? round.steps[static_cast<std::size_t>(m.step)].comm : -1;
@@ -81,7 +80,7 @@ class Judge {
     for (int p = 0; p < round_.processes; ++p) judge_process(p);
     for (int r = 0; r < round_.ranks; ++r) judge_rank(r);
     if (struck_.size() == 1 && struck_[0].kind == MishapKind::kDiffer && !told_) {
-      find("unseen", "nobody is told that the calls differ");
+      find("unseen", "no rank reports that the calls differ");
     }
     return std::move(findings_);
   }
@@ -136,20 +135,20 @@ class Judge {
                              std::to_string(error.step) + ": " + std::to_string(code) + " (" + error.text + ")";
     told_ = true;
     const bool harmed = harmed_.contains(r);
-    // Who fails while the tree is being connected may be missed only at the init timeout.
+    // If a rank fails while the tree is being connected, the others may notice only at the init timeout.
     const bool missed = error.step == kInInit && code == tuttiTimeout && !struck_.empty();
     if (!expected_.contains(code) && !missed && !(harmed && expected_of_harmed_.contains(code))) {
-      find("code", "an error of a kind that nobody has caused: " + what);
+      find("code", "an error of a kind without a cause: " + what);
       return;
     }
-    // Who waits in vain for a rank that waits in vain in another communicator comes to its own deadline.
+    // A rank that waits for a rank that itself waits in another communicator reaches its own deadline.
     if (code != tuttiTimeout && !comms_.contains(-1) && !comms_.contains(c)) {
       find("spread", "a communicator has failed to which nothing happened: " + what);
     }
     if (harmed) return;
     const std::string text = error.text;
     if (std::any_of(harmed_.begin(), harmed_.end(), [&](int h) { return names(text, h); })) return;
-    // Before it is reached nobody knows whose process it is: here rank 0's.
+    // Before the root is reached, no rank knows whose process it is: here rank 0's.
     if (harmed_.contains(0) && text.find(" no longer listens: its process has ended") != std::string::npos) return;
     find(names_are_sure_ ? "name" : "name, counted", "no rank at fault is named: " + what, names_are_sure_);
   }
@@ -165,7 +164,7 @@ class Judge {
   std::set<int> may_be_killed_;
   std::set<int> may_exit_;
   bool names_are_sure_ = true;
-  bool told_ = false;  // somebody has met an error
+  bool told_ = false;  // a rank has had an error
   std::vector<Finding> findings_;
 };
 

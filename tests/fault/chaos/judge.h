@@ -1,4 +1,4 @@
-// What is wrong with how a round has ended.
+// What is wrong with the end of a round.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace tutti::internal::test::chaos {
 struct Finding {
   std::string kind;
   std::string text;
-  bool defect = true;  // else it is only counted
+  bool defect = true;  // otherwise it is only counted
 };
 
 // REQUIRES: all processes have ended. `statuses`: as of waitpid, by process.
 std::vector<Finding> judge(const Round& round, const InProcessControl& board, const std::vector<int>& statuses);
 
-// Where every rank is and what it has met.
+// The position of every rank and its errors.
 std::string text_of(const Round& round, const InProcessControl& board);
 
 }  // namespace tutti::internal::test::chaos

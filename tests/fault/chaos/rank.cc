@@ -18,7 +18,7 @@ std::size_t whole_bytes(const Spec& spec, int ranks) {
   return spec.count * size_of(spec.type) * blocks_of(spec.collective, ranks);
 }
 
-// Nobody completes these, unless they are empty, before all ranks have called them.
+// No rank completes these, unless they are empty, before all ranks have called them.
 bool joins_all(const Spec& spec) {
   const bool partly = has_root(spec.collective) || combines_prefixes(spec.collective);
   return spec.collective == Collective::kBarrier || (!partly && spec.count != 0);
@@ -110,7 +110,7 @@ bool RankRun::wait_for_ids() {
   return true;
 }
 
-// All of them, in order. Who cannot make one makes no more: the others are told by its leaving.
+// All of them, in order. A rank that cannot make one makes no more: the others notice that it leaves.
 bool RankRun::make_communicators() {
   mine_.step = kInInit;
   if (!meet_mishaps(kInInit) || !wait_for_ids()) return false;
@@ -130,7 +130,7 @@ bool RankRun::make_communicators() {
   return true;
 }
 
-// False if the rank makes no more calls but the last ones.
+// False if the rank makes only the last calls from now on.
 bool RankRun::meet_mishaps(int step) {
   if (const Mishap* m = mishap_at(MishapKind::kFewFiles, step); m != nullptr && !(step == kInInit && rank_ == 0)) {
     strike(*m);
@@ -163,7 +163,7 @@ void RankRun::leave(const Mishap& mishap) {
 Spec RankRun::spec_at(int k) const {
   const Mishap* m = mishap_at(MishapKind::kDiffer, k);
   Spec spec = m != nullptr ? m->odd : round_.steps[static_cast<std::size_t>(k)].spec;
-  // Each rank has memory of its own kind.
+  // Each rank uses another kind of memory.
   if (rank_ % 2 == 1) spec.registered = !spec.registered;
   if (files_are_few_) spec.registered = false;
   return spec;
@@ -247,8 +247,8 @@ void RankRun::synchronize(int s) {
   settle(&pending, result, result == tuttiSuccess ? "" : tuttiGetLastError(nullptr));
 }
 
-// After the stream's synchronization: all of it is complete, or a communicator of an operation in it has failed. That
-// is no matter of the others, whose operations are complete as well.
+// After the stream's synchronization: everything in it is complete, or a communicator of one of its operations has
+// failed. That does not affect the other communicators, whose operations are complete.
 void RankRun::settle(std::vector<std::unique_ptr<Pending>>* pending, tuttiResult_t result, const std::string& text) {
   bool explained = result == tuttiSuccess;
   for (const auto& p : *pending) {
@@ -278,7 +278,7 @@ void RankRun::settle(std::vector<std::unique_ptr<Pending>>* pending, tuttiResult
   pending->clear();
 }
 
-// What has failed the communicator, or tuttiSuccess; *text stays where there is nothing better.
+// The error that has failed the communicator, or tuttiSuccess; *text stays if there is nothing better.
 tuttiResult_t RankRun::error_of(int c, std::string* text) {
   if (handles_[c].aborted) return tuttiAborted;
   tuttiResult_t error = tuttiSuccess;
@@ -294,7 +294,7 @@ void RankRun::failed(int c, int step, tuttiResult_t code, const std::string& tex
   states_[c] = State::kFailed;
 }
 
-// A failed communicator refuses all later operations alike.
+// A failed communicator refuses all later operations with the same error.
 void RankRun::probe_failed(int k, int c) {
   if (probes_[c]++ >= kProbes) return;
   float v = 1;
@@ -309,10 +309,10 @@ void RankRun::probe_failed(int k, int c) {
                  ") where " + std::to_string(first) + " was the error");
 }
 
-// After an error the buffers are this rank's: what it writes there stays, and they may be unmapped.
+// After an error the buffers belong to this rank: its writes must not be overwritten, and it may unmap them.
 void RankRun::reclaim(std::unique_ptr<Buffers> buffers, const Spec& spec) {
   const std::size_t bytes = whole_bytes(spec, round_.ranks);
-  // A process that is stopped in the middle of an operation goes on with it when it is woken.
+  // A process that is stopped in the middle of an operation continues it when it is woken.
   const bool kept_by_all = !round_.has(MishapKind::kStop);
   if (bytes == 0 || spec.collective == Collective::kBarrier || !kept_by_all) return;
   std::byte* at = buffers->recv.get(bytes, spec.registered);
@@ -324,7 +324,7 @@ void RankRun::reclaim(std::unique_ptr<Buffers> buffers, const Spec& spec) {
   }
 }
 
-// What has been aborted is gone, and its handle is refused.
+// An aborted communicator is gone, and its handle is refused.
 void RankRun::destroy(int c) {
   tuttiComm_t comm = handles_[c].comm;
   if (states_[c] == State::kGood && rank_ % 3 == 1) {

@@ -1,4 +1,5 @@
-// One rank of a round: a thread that makes the round's calls, checks each result, and notes on the board where it is.
+// One rank of a round: a thread that makes the round's calls, checks each result, and records its position on the
+// board.
 #pragma once
 
 #include <atomic>
@@ -13,15 +14,16 @@
 
 namespace tutti::internal::test::chaos {
 
-// A communicator of one rank, which its thread and one that aborts and asks use without regard for each other.
+// A communicator of one rank, which its thread and another thread, which aborts and queries, use without
+// synchronisation.
 struct Handle {
   std::atomic<tuttiComm_t> comm{nullptr};  // set once
-  std::atomic<bool> aborted{false};        // or about to be
+  std::atomic<bool> aborted{false};        // or is about to be aborted
 };
 
 using Handles = Handle[kMaxComms];
 
-// How long the buffers of an operation that has failed are looked at, and what they are filled with meanwhile.
+// How long the buffers of a failed operation are watched, and the value that fills them meanwhile.
 inline constexpr int kKeepUs = 3000;
 inline constexpr std::byte kRubbish{0x77};
 
@@ -29,7 +31,7 @@ inline void sleep_us(int us) {
   std::this_thread::sleep_for(std::chrono::microseconds(us));
 }
 
-// What is wrong, once per rank.
+// Records a defect, once per rank.
 void note_wrong(RankBoard& board, const char* kind, const std::string& text);
 // The first error of a communicator.
 void note_error(RankBoard& board, int comm, int step, tuttiResult_t code, const char* text);
@@ -50,9 +52,9 @@ void lift_file_limit();
 
 class RankRun {
  public:
-  // `files_are_few`: in this process, so that no memory is asked for that needs a descriptor.
+  // `files_are_few`: in this process, so that it asks for no memory that needs a descriptor.
   RankRun(const Round& round, InProcessControl& board, int rank, Handles& handles, bool files_are_few);
-  // Makes communicators, unless InitAll has; calls; destroys.
+  // Makes communicators, unless InitAll has made them; makes the calls; destroys.
   void run();
 
  private:
@@ -67,7 +69,7 @@ class RankRun {
     Spec spec;
     std::unique_ptr<Buffers> buffers;
     Trial trial;
-    std::unique_ptr<Side> side = nullptr;  // of a group's; then there are no spec, buffers and trial
+    std::unique_ptr<Side> side = nullptr;  // for a group's operation, which has no spec, buffers or trial
   };
   using Sides = std::vector<std::unique_ptr<Side>>;
 

@@ -6,21 +6,21 @@
 
 namespace tutti::internal::test::chaos {
 
-// With what communicators are good; those that are not refuse what follows.
+// With the communicators that are usable; the others refuse later calls.
 void RankRun::perform_group(int k) {
   const std::vector<Move>& moves = round_.steps[static_cast<std::size_t>(k)].moves;
   for (int c = 0; c < round_.comms; ++c) {
     const bool used = std::any_of(moves.begin(), moves.end(), [&](const Move& m) { return m.comm == c; });
     if (used && (states_[c] == State::kFailed || states_[c] == State::kFinalized)) probe_failed(k, c);
   }
-  // A communicator that fails meanwhile may keep the others from being started.
+  // A communicator that fails meanwhile may prevent the others' operations from starting.
   for (int tries = 0; tries <= round_.comms; ++tries) {
     if (try_group(k)) return;
   }
   note_wrong(mine_, "group", "a group is not started, and there is no communicator left that could have failed");
 }
 
-// In an order of the rank's own.
+// In an order that differs between ranks.
 RankRun::Sides RankRun::make_sides(int k) {
   Sides sides;
   for (int i = 0; i < round_.comms; ++i) {
@@ -41,7 +41,7 @@ RankRun::Sides RankRun::make_sides(int k) {
   return sides;
 }
 
-// `refused`: by communicator, the first call of it that was.
+// `refused`: by communicator, the first refused call.
 tuttiResult_t RankRun::issue_group(int k, const Sides& sides, tuttiResult_t* refused) {
   const int s = round_.steps[static_cast<std::size_t>(k)].stream;
   void* const stream = s < 0 ? nullptr : streams_[static_cast<std::size_t>(s)];
@@ -58,7 +58,7 @@ tuttiResult_t RankRun::issue_group(int k, const Sides& sides, tuttiResult_t* ref
   return result;
 }
 
-// False if nothing was started because of a communicator that has failed, which is noted.
+// False if nothing was started because a communicator has failed, which is recorded.
 bool RankRun::try_group(int k) {
   Sides sides = make_sides(k);
   if (sides.empty()) return true;
@@ -85,7 +85,7 @@ bool RankRun::try_group(int k) {
   return !explained;
 }
 
-// What the group has for communicators that have not failed is complete, or queued.
+// The group's operations on communicators that have not failed are complete, or queued.
 void RankRun::settle_group(int k, Sides sides, tuttiResult_t result, const tuttiResult_t* refused) {
   const int s = round_.steps[static_cast<std::size_t>(k)].stream;
   bool explained = result == tuttiSuccess;
@@ -112,7 +112,7 @@ void RankRun::settle_group(int k, Sides sides, tuttiResult_t result, const tutti
   }
 }
 
-// As of an operation by itself.
+// Like for a single operation.
 void RankRun::reclaim(std::unique_ptr<Side> side) {
   if (round_.has(MishapKind::kStop)) return;
   side->fill_output(kRubbish);

@@ -7,7 +7,7 @@
 namespace tutti::internal::test::chaos {
 namespace {
 
-constexpr int kCalmTimeoutMs = 8000;  // where no call is meant to time out
+constexpr int kCalmTimeoutMs = 8000;  // if no call is expected to time out
 constexpr int kInitTimeoutMs = 15'000;
 
 // Few bytes as often as many, and now and then none.
@@ -39,10 +39,10 @@ Spec draw_spec(Random& random, int ranks, double least_bytes, double most_bytes)
   return s;
 }
 
-// Another call that is valid by itself.
+// Another valid call.
 Spec draw_odd(Random& random, const Spec& spec, int ranks) {
   Spec odd = spec;
-  // A barrier has nothing else in which it could differ.
+  // A barrier can only differ in the collective.
   switch (spec.collective == Collective::kBarrier ? 3 : random.below(4)) {
     case 0: odd.count += static_cast<std::size_t>(random.between(1, 3)); break;
     case 1:
@@ -81,7 +81,8 @@ void draw_hosting(Random& random, const Allowed& allowed, Round* round) {
   }
 }
 
-// Sends and receives, and any collectives with blocks of different counts and operators and datatypes of the program's.
+// Sends and receives, and any collectives, including those with different block counts and user-defined operators and
+// datatypes.
 std::vector<Move> draw_group(Random& random, const Round& round, double least_bytes, double most_bytes) {
   std::mt19937 drawn(static_cast<std::uint32_t>(random.next()));
   std::vector<Move> moves;
@@ -89,7 +90,7 @@ std::vector<Move> draw_group(Random& random, const Round& round, double least_by
     Move m = draw_move(drawn, random.chance(60), round.ranks, draw_bytes(random, least_bytes, most_bytes));
     m.comm = random.below(round.comms);
     moves.push_back(m);
-    // As small ones of one kind may run together, and as many messages of one pair follow one another.
+    // Because small ones of one kind may run together, and several messages of one pair follow each other.
     for (int again = random.chance(25) ? random.between(1, 4) : 0; again > 0; --again)
       moves.push_back(draw_another(drawn, m, round.ranks, 2000));
   }
@@ -98,7 +99,7 @@ std::vector<Move> draw_group(Random& random, const Round& round, double least_by
 
 void draw_steps(Random& random, Round* round) {
   const double most_bytes = round->tiny_buffers ? 256.0 * 1024 : 2048.0 * 1024;
-  // Where all are long, mishaps meet peers that read and write each other's memory.
+  // If all are long, mishaps occur while peers read and write each other's memory.
   const double least_bytes = random.chance(25) ? 128.0 * 1024 : 8.0;
   const int count = random.between(4, 40);
   std::vector<int> queued(static_cast<std::size_t>(round->streams), 0);
@@ -116,7 +117,7 @@ void draw_steps(Random& random, Round* round) {
     }
     round->steps.push_back(step);
   }
-  // At the end all ranks meet: whoever comes through has met all others.
+  // At the end all ranks synchronise: a rank that completes this has synchronised with all others.
   for (int c = 0; c < round->comms; ++c) {
     Step step;
     step.comm = c;
@@ -163,7 +164,7 @@ void draw_mishaps(Random& random, const Allowed& allowed, Round* round) {
     auto kind = static_cast<MishapKind>(random.below(kMishapKinds));
     if (i == 0 && allowed.forced >= 0) kind = static_cast<MishapKind>(allowed.forced);
     if (!possible(*round, allowed, kind)) continue;
-    // Two calls that differ, or one beside a rank that does not come, have no single cause to be told.
+    // Two calls that differ, or one beside a missing rank, have no single cause.
     if (i > 0 && (kind == MishapKind::kDiffer || round->has(MishapKind::kDiffer))) continue;
     round->mishaps.push_back(draw_mishap(random, *round, kind));
   }

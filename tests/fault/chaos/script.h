@@ -1,4 +1,4 @@
-// What one round of the chaos test does, drawn from a seed: the same on every machine and in every process.
+// The script of one round of the chaos test, drawn from a seed: the same on every machine and in every process.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Random {
   std::uint64_t state_;
 };
 
-// Where the ranks live. Those of kInitAll are made by one tuttiCommInitAll, all others by tuttiCommInitRank.
+// Where the ranks run. Those of kInitAll are made by one tuttiCommInitAll, all others by tuttiCommInitRank.
 enum class Hosting { kInitAll, kThreads, kMixed, kProcesses };
 
 enum class MishapKind {
@@ -37,8 +37,8 @@ enum class MishapKind {
   kAbort,     // tuttiCommAbort by another thread
   kLeave,     // finalizes or destroys early
   kExit,      // the process ends without destroying
-  kAbsent,    // calls nothing until the others are through
-  kDiffer,    // calls something else than the others
+  kAbsent,    // calls nothing until the others have finished
+  kDiffer,    // calls something different
   kFewFiles,  // can open only a few more descriptors
 };
 inline constexpr int kMishapKinds = 8;
@@ -49,7 +49,7 @@ inline constexpr int kInInit = -1;  // as a step: while communicators are made
 struct Mishap {
   MishapKind kind = MishapKind::kKill;
   int rank = 0;
-  int step = 0;  // strikes once `rank` has come to this step
+  int step = 0;  // happens once `rank` has reached this step
   int delay_us = 0;
   int comm = 0;            // abort, leave
   bool orderly = false;    // leave: finalize alone; exit: exit() rather than _exit()
@@ -62,10 +62,10 @@ struct Mishap {
 struct Step {
   int comm = 0;
   int stream = -1;           // -1: blocking
-  bool synchronize = false;  // of the stream, instead of an operation
-  int pause_us = 0;          // before
+  bool synchronize = false;  // of the stream, in place of an operation
+  int pause_us = 0;          // before it
   Spec spec;
-  std::vector<Move> moves;  // if there are any: a group of these instead, of any communicators
+  std::vector<Move> moves;  // if there are any: a group of these instead, with any communicators
 };
 
 struct Round {
@@ -80,9 +80,9 @@ struct Round {
   int comms = 1;
   int streams = 0;
   bool tiny_buffers = false;  // of TCP
-  bool perturb = false;       // fresh and freed memory is filled with rubbish
-  bool asks = false;          // another thread asks for asynchronous errors and texts
-  int loads = 0;              // processes that only use the processor
+  bool perturb = false;       // fresh and freed memory is filled with a pattern
+  bool asks = false;          // another thread queries asynchronous errors and texts
+  int loads = 0;              // processes that only use processor time
   std::vector<Step> steps;
   std::vector<Mishap> mishaps;
 

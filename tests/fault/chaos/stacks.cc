@@ -39,7 +39,7 @@ void print_stacks(pid_t pid) {
     for (const char* file : {"comm", "wchan", "syscall", "stack"}) {
       std::ifstream in(task.path() / file);
       std::cout << file << ": " << in.rdbuf() << "\n";
-      std::cout.clear();  // an empty file is no error
+      std::cout.clear();  // an empty file is not an error
     }
   }
 }

@@ -1,11 +1,11 @@
-// What the threads of a process do.
+// Stacks of the threads of a process.
 #pragma once
 
 #include <sys/types.h>
 
 namespace tutti::internal::test::chaos {
 
-// To the standard output: by gdb, or else what the kernel tells. Takes a minute at most.
+// Prints to the standard output: with gdb, or else the kernel's information. Takes a minute at most.
 void print_stacks(pid_t pid);
 
 }  // namespace tutti::internal::test::chaos

@@ -67,7 +67,7 @@ Child start(Body&& body) {
   return child;
 }
 
-// Ends by itself where nobody ends it.
+// Ends by itself if the harness does not end it.
 void use_the_processor() {
   ::alarm(300);
   std::atomic<unsigned> turns{0};
@@ -105,7 +105,7 @@ class Watch {
     return hosts_[static_cast<std::size_t>(round_.process_of[static_cast<std::size_t>(rank)])];
   }
 
-  // Who waits for somebody that will not come is told.
+  // Tells ranks that wait for a rank that will not come.
   void help() {
     if (!board_.ids_made && !host_of(0).running) board_.no_ids = true;
     bool others_through = true;
@@ -150,7 +150,7 @@ class Watch {
     }
   }
 
-  // Nobody may be inside a call for longer than its timeout and what a busy machine adds.
+  // No thread may be inside a call for longer than its timeout plus the delay of a busy machine.
   void look() {
     for (const ProcessBoard& process : board_.processes) {
       if (process.signal != 0) findings_.push_back({"crash", "signal " + std::to_string(process.signal)});
@@ -189,13 +189,13 @@ class Watch {
     }
   }
 
-  // What a hang or a crash has led to is no further finding.
+  // Consequences of a hang or a crash are not further findings.
   std::vector<Finding> judge_all() {
     std::vector<int> statuses;
     for (const Child& host : hosts_) statuses.push_back(host.status);
     if (findings_.empty()) findings_ = judge(round_, board_, statuses);
     if (!findings_.empty()) std::cout << text_of(round_) << text_of(round_, board_);
-    // The ranks of a round say the same.
+    // The ranks of a round report the same kind.
     std::set<std::string> kinds;
     std::erase_if(findings_, [&](const Finding& f) { return !kinds.insert(f.kind).second; });
     return std::move(findings_);

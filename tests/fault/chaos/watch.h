@@ -1,4 +1,4 @@
-// Runs a round: starts its processes, lets mishaps strike, sees that nobody hangs, and reaps everybody.
+// Runs a round: starts its processes, triggers mishaps, checks that no process hangs, and reaps all of them.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,7 @@ struct Limits {
   int round_ms = 240'000;  // a whole round
 };
 
-// Never hangs itself. `network`: the namespace of rounds with tiny buffers.
-// REQUIRES: the process has one thread.
+// Never hangs itself. `network`: the namespace of rounds with tiny buffers. REQUIRES: the process has one thread.
 std::vector<Finding> run_round(const Round& round, const Limits& limits, int network);
 
 }  // namespace tutti::internal::test::chaos

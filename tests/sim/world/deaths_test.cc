@@ -1,5 +1,5 @@
-// A rank dies at each step of its life, from the first call of the kernel to the last: every other one ends, hears of
-// the death if it could matter to it, and blames nobody but the dead rank.
+// A rank dies at each step of its life, from the first call of the kernel to the last: every other rank ends, learns of
+// the death if it could matter to it, and names only the dead rank.
 #include <fmt/core.h>
 
 #include <cstdlib>
@@ -17,7 +17,7 @@ using tutti::internal::test::kAnySanitizer;
 namespace {
 
 constexpr std::int64_t kJoinMs = 60'000;   // the init timeout of a rank in a JobWorld
-constexpr std::int64_t kBoundMs = 10'000;  // for all else
+constexpr std::int64_t kBoundMs = 10'000;  // for everything else
 constexpr std::int64_t kWorkMs = 100;
 
 struct Death {
@@ -27,12 +27,12 @@ struct Death {
   std::uint64_t seed;
 };
 
-// What is wrong with how the others end; empty: nothing.
+// What is wrong with the ends of the other ranks; empty: nothing.
 std::string what_is_wrong(JobWorld* job, int victim, bool done) {
   const RankRecord& dead = job->rank(victim);
-  // A death is known to the job when the rank has proven who it is.
+  // The job knows of a death if the rank has authenticated itself before.
   const bool had_joined = dead.phase >= Phase::kGathering;
-  if (!done) return "a rank waits for ever";
+  if (!done) return "a rank waits without end";
   for (int rank = 0; rank < job->ranks(); ++rank) {
     const RankRecord& self = job->rank(rank);
     if (rank == victim) continue;
@@ -43,11 +43,11 @@ std::string what_is_wrong(JobWorld* job, int victim, bool done) {
     }
     if (!error.is_ok() && dead.phase == Phase::kLeft) return fmt::format("rank {} fails, but nothing was wrong", rank);
     if (error.is_ok() && dead.phase <= Phase::kWatching) return fmt::format("rank {} has not heard", rank);
-    // The last one: a rank that passes on what it has heard is named before.
+    // The last one: a rank that forwards an error is named before it.
     const std::vector<int> ranks = ranks_named(error.message());
     const bool blames_it = !ranks.empty() && ranks.back() == victim;
     if (!error.is_ok() && !blames_it) {
-      // Of a root service that is gone no more is known than where it was.
+      // If the root service is gone, only its former address is known.
       const bool root_gone = victim == 0 && error.message().find("root service") != std::string::npos;
       if (!root_gone) return fmt::format("rank {} blames another one", rank);
     }
@@ -66,7 +66,7 @@ bool die_at(const Death& death, std::string* wrong) {
   const bool done = job.run(kJoinMs + kBoundMs);
   if (!victim->dead) return false;
   *wrong = what_is_wrong(&job, death.victim, done);
-  // Nobody could know of a job whose id was never made.
+  // No rank could know of a job whose id was never made.
   if (job.rank(death.victim).phase == Phase::kStarting) wrong->clear();
   if (!wrong->empty()) *wrong += "\n" + job.report();
   if (!job.world().finish()) *wrong += "\na process without a network does not end\n" + job.world().report();
@@ -98,7 +98,7 @@ TEST_CASE("deaths: at each step of each of 2 to 8 ranks") {
   all_deaths(ranks, 1);
 }
 
-// With any number of ranks and any seeds, which the environment gives.
+// With any number of ranks and any seeds, from the environment.
 TEST_CASE("deaths: any", "[.long]") {
   const char* const ranks = std::getenv("TUTTI_TEST_RANKS");
   const char* const first = std::getenv("TUTTI_TEST_FIRST_SEED");

@@ -1,5 +1,5 @@
-// Jobs in which several things happen, drawn from a seed: ranks die, stop for a while, are cut off for a while, and
-// leave early, while the job joins, works in several communicators, and leaves.
+// Jobs with several faults, drawn from a seed: ranks die, stop for a while, are cut off for a while, and leave early,
+// while the job joins, works in several communicators, and leaves.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -64,8 +64,8 @@ Plan make_plan(std::mt19937_64* random, int most_ranks) {
   return plan;
 }
 
-// A rank that an error names, by its number in the communicator that failed; -1: none. Ranks that pass an error on are
-// named before.
+// The rank that an error names, by its number in the communicator that failed; -1: none. Ranks that forward an error
+// are named before it.
 int blamed(const Status& error) {
   const std::vector<int> ranks = ranks_named(error.message());
   return ranks.empty() ? -1 : ranks.back();
@@ -148,7 +148,7 @@ void Faults::arrange() {
   }
 }
 
-// Of the even or of the odd ranks, in which each gathers, beside the job's own communicator. Ranks leave when nobody is
+// Of the even or of the odd ranks; each gathers there, beside the job's own communicator. Ranks leave when no rank is
 // held any more: a rank that leaves waits less than a second to be heard.
 Status Faults::work_in_half(int rank, Job* job) {
   std::vector<int> members;
@@ -179,8 +179,8 @@ void Faults::work(int rank, Job* job) {
   if (job->tree != nullptr) half_errors_[static_cast<std::size_t>(rank)] = work_in_half(rank, job);
 }
 
-// A rank that is said to have died has, and without a death no rank fails. After one, ranks may also fail because
-// others that have failed leave.
+// A rank that an error names as dead must be dead, and without a death no rank fails. After one, ranks may also fail
+// because others that have failed leave.
 std::string Faults::judge_blame(const std::string& whose, const Status& error, int job_rank) {
   if (error.is_ok()) return {};
   const bool any_death =
@@ -192,12 +192,12 @@ std::string Faults::judge_blame(const std::string& whose, const Status& error, i
 }
 
 std::string Faults::judge(int rank) {
-  // Beyond the init timeout each rank gives up for itself.
+  // Beyond the init timeout each rank gives up on its own.
   if (is_dead(rank) || job_->rank(rank).returned_ms > kJoinMs) return {};
   const Status error = job_->rank(rank).error();
   const Status& half_error = half_errors_[static_cast<std::size_t>(rank)];
   std::string wrong = judge_blame(fmt::format("rank {}", rank), error, blamed(error));
-  // A rank that comes to look for the others when all have failed and left may find none of them.
+  // A rank that looks for the others when all have failed and left may find none of them.
   if (wrong.empty() && error.is_ok() && !plan_.holds()) {
     const int in_half = blamed(half_error);
     const int job_rank = in_half < 0 ? -1 : 2 * in_half + rank % 2;
@@ -212,7 +212,7 @@ std::string Faults::judge(int rank) {
 
 std::string Faults::run() {
   const bool done = job_->run(kBoundMs);
-  std::string wrong = done ? "" : "a rank waits for ever";
+  std::string wrong = done ? "" : "a rank waits without end";
   for (int rank = 0; rank < plan_.ranks && wrong.empty(); ++rank) wrong = judge(rank);
   if (!wrong.empty()) wrong += "\n" + plan_.text() + "\n" + job_->report();
   if (!job_->world().finish()) wrong += "\na process without a network does not end\n" + job_->world().report();
@@ -238,7 +238,7 @@ TEST_CASE("faults: several at a time") {
   run_seeds(1, 60 / (kAnySanitizer ? 20 : 1), 40);
 }
 
-// With any number of ranks and any seeds, which the environment gives.
+// With any number of ranks and any seeds, from the environment.
 TEST_CASE("faults: any", "[.long]") {
   const char* const ranks = std::getenv("TUTTI_TEST_RANKS");
   const char* const first = std::getenv("TUTTI_TEST_FIRST_SEED");

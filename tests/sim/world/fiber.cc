@@ -16,13 +16,13 @@
 namespace tutti::internal::sim {
 namespace {
 
-// Address space: only pages that are touched are memory.
+// Address space: only touched pages use memory.
 constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 
-// Of fibers that have ended, for the next ones.
+// Of ended fibers, for later ones.
 std::vector<std::byte*> free_stacks;
 
-// Below it a page that nobody may touch.
+// The page below it cannot be accessed.
 std::byte* take_stack() {
   if (!free_stacks.empty()) {
     std::byte* const stack = free_stacks.back();
@@ -52,7 +52,7 @@ Fiber::~Fiber() {
   free_stacks.push_back(stack_);
 }
 
-// makecontext(3) passes integers alone.
+// makecontext(3) passes only integers.
 void Fiber::enter(unsigned high, unsigned low) {
   const auto self = static_cast<std::uintptr_t>(high) << 32 | low;
   reinterpret_cast<Fiber*>(self)->run();
@@ -63,7 +63,7 @@ void Fiber::run() {
   body_();
   finished_ = true;
   yield();
-  std::abort();  // nobody resumes it
+  std::abort();  // no thread resumes it
 }
 
 void Fiber::resume() {
@@ -78,7 +78,7 @@ void Fiber::resume() {
 }
 
 void Fiber::yield() {
-  // Of one that has finished nothing is kept.
+  // For a finished fiber nothing is kept.
   begin_switch(finished_ ? nullptr : &fake_stack_, resumer_stack_, resumer_bytes_);
   ::swapcontext(&own_, &resumer_);
   end_switch(fake_stack_);
@@ -91,7 +91,7 @@ void Fiber::begin_switch([[maybe_unused]] void** own, [[maybe_unused]] const voi
 #endif
 }
 
-// In the fiber: remembers the stack that it has come from.
+// In the fiber: remembers the stack from which it was entered.
 void Fiber::end_switch([[maybe_unused]] void* own) {
 #ifdef __SANITIZE_ADDRESS__
   ::__sanitizer_finish_switch_fiber(own, &resumer_stack_, &resumer_bytes_);

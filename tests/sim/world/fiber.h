@@ -1,5 +1,5 @@
-// A function with a stack of its own that runs until it yields: the threads of simulated processes, all of them in one
-// real thread.
+// A function with its own stack that runs until it yields: the threads of simulated processes, all of them in one real
+// thread.
 //
 // Threads: one, which makes, resumes and destroys all fibers.
 #pragma once
@@ -17,17 +17,17 @@ class Fiber {
   explicit Fiber(std::function<void()> body);
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
-  // A fiber that has not finished is given up: the objects on its stack are not destroyed.
+  // A fiber that has not finished is abandoned: the objects on its stack are not destroyed.
   ~Fiber();
 
   // Runs it until it yields or finishes. Not from within a fiber.
   void resume();
-  // From within the fiber: back to who has resumed it.
+  // From within the fiber: back to the caller of resume().
   void yield();
   [[nodiscard]] bool finished() const { return finished_; }
 
  private:
-  // What the C++ library keeps of exceptions for each thread (__cxa_eh_globals of the Itanium C++ ABI).
+  // The C++ library's exception state of each thread (__cxa_eh_globals of the Itanium C++ ABI).
   struct Exceptions {
     void* caught = nullptr;
     unsigned uncaught = 0;

@@ -1,5 +1,5 @@
-// What ranks send while they join, leave and die grows as it should with their number: by counts, in the simulated
-// world.
+// The messages that ranks send while they join, leave and die grow as expected with their number: by counts, in the
+// simulated world.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -19,7 +19,7 @@ WorldOptions seeded() {
   return options;
 }
 
-// What the rank that sent most has sent: of all but rank 0, which serves as root for the others.
+// The traffic of the rank that sent most, of all ranks except rank 0, which serves as root for the others.
 struct Most {
   std::uint64_t sends = 0;
   std::uint64_t bytes = 0;
@@ -41,7 +41,7 @@ Most most_since(JobWorld& job, const std::vector<Traffic>& before) {
   return most;
 }
 
-// Of a job whose ranks all have watched their trees for a while before they leave.
+// For a job whose ranks have all watched their trees for a while before they leave.
 Most leaving(int ranks) {
   Gate all_watch;
   JobWorld* world = nullptr;
@@ -60,7 +60,7 @@ Most leaving(int ranks) {
   return most;
 }
 
-// Of a job in which rank 1 dies, which has four children: until all have heard of it and the tree is whole again.
+// For a job in which rank 1 dies, which has four children: until all ranks know and the tree is complete again.
 Most dying(int ranks) {
   Gate never;
   JobWorld* world = nullptr;
@@ -77,7 +77,7 @@ Most dying(int ranks) {
   return most;
 }
 
-// Of a job whose ranks leave communicators of eight that they have split off.
+// For a job whose ranks leave communicators of eight that they have split off.
 Most leaving_groups(int ranks) {
   constexpr int kMembers = 8;
   Gate all_watch;
@@ -108,7 +108,7 @@ Most leaving_groups(int ranks) {
   return most;
 }
 
-// What a job sends in all while its ranks make communicators of eight that gather, and of which each fails.
+// The total traffic of a job while its ranks make communicators of eight that gather, each of which fails.
 Traffic failing_groups(int ranks) {
   constexpr int kMembers = 8;
   Gate all_watch;
@@ -156,7 +156,7 @@ TEST_CASE("growth: of ranks that join, each sends a table to its children, in a 
   const Most most = joining(ranks);
   INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
   CHECK(most.sends <= 40);
-  // To each of four children at most 64 bytes of each rank, and the handshakes.
+  // At most 64 bytes of each rank to each of four children, and the handshakes.
   CHECK(most.bytes <= 2048 + 4 * 64 * static_cast<std::uint64_t>(ranks));
 }
 
@@ -166,8 +166,7 @@ TEST_CASE("growth: the root service polls no rank that waits for the others to j
   REQUIRE(job.run_to(Phase::kWatching, 60'000));
   const std::uint64_t polled = job.rank(0).process->traffic.polled;
   INFO(ranks << " ranks: " << polled << " descriptors");
-  // Of connections that still prove themselves, of which there are at most 256, each is polled; of ranks that wait
-  // none.
+  // Connections during authentication, at most 256, are each polled; connections of waiting ranks are not.
   CHECK(polled <= (60 + static_cast<std::uint64_t>(std::min(ranks, 256))) * static_cast<std::uint64_t>(ranks));
   CHECK(job.world().finish());
 }
@@ -192,8 +191,8 @@ TEST_CASE("growth: parts and failures of small communicators pass their members 
   const int ranks = GENERATE(64, 256);
   const Traffic all = failing_groups(ranks);
   INFO(ranks << " ranks: " << all.sends << " messages, " << all.bytes << " bytes");
-  // Of eight neighbouring ranks the farthest are some 2 log4(n) connections apart. Sent to all, each of n/8
-  // communicators would take a message over each of n - 1 connections.
+  // Of eight neighbouring ranks the farthest are about 2 log4(n) connections apart. Sent to all ranks, each of n/8
+  // communicators would need a message over each of n - 1 connections.
   CHECK(all.sends <= 15 * static_cast<std::uint64_t>(ranks));
   CHECK(all.bytes <= 1200 * static_cast<std::uint64_t>(ranks));
 }
@@ -202,7 +201,8 @@ TEST_CASE("growth: ranks that leave together send a bounded number of messages a
   const int ranks = GENERATE(16, 64, 256);
   const Most most = leaving(ranks);
   INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
-  // To each of five neighbours: that all have left, and that this one leaves the job; before that some ranges of ranks.
+  // To each of five neighbours: that all have left, and that this rank leaves the job; before that some ranges of
+  // ranks.
   CHECK(most.sends <= 24);
   CHECK(most.bytes <= 1024);
 }

@@ -1,5 +1,5 @@
-// Ranks that die or leave while others go on: the others find new neighbours in the tree, and hear of each other as
-// before. In the simulated world: see world.h.
+// Ranks that die or leave while others continue: the others find new neighbours in the tree, and receive each other's
+// messages as before. In the simulated world: see world.h.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -21,8 +21,8 @@ using tutti::internal::test::kAnySanitizer;
 namespace {
 
 constexpr std::int64_t kLongMs = 60'000;
-constexpr std::int64_t kHeardMs = 100;  // so soon everybody hears
-// And of a rank that has died together with its only neighbour.
+constexpr std::int64_t kHeardMs = 100;  // all ranks must know within this time
+// The same for a rank that has died together with its only neighbour.
 constexpr std::int64_t kMissedMs = 1000;
 constexpr unsigned kSeeds = kAnySanitizer ? 10 : 200;
 
@@ -34,7 +34,7 @@ bool is_in(const std::vector<int>& list, int rank) {
   return std::find(list.begin(), list.end(), rank) != list.end();
 }
 
-// A rank with the job's communicator and perhaps one of some ranks alone.
+// A rank with the job's communicator and perhaps one with only some ranks.
 struct Rank {
   Process* process = nullptr;
   std::shared_ptr<FailureState> failure = std::make_shared<FailureState>();
@@ -84,7 +84,7 @@ class Family {
   [[nodiscard]] const std::vector<int>& members() const { return members_; }
   void kill(int rank) { world_.kill(at(rank).process); }
   void stop(int rank) { world_.stop(at(rank).process); }
-  // In a thread of the rank, until it returns.
+  // Runs `action` in a thread of the rank, until it returns.
   void have(int rank, const std::function<void(Rank*)>& action) {
     bool done = false;
     world_.start_thread(at(rank).process, [&] {
@@ -98,7 +98,7 @@ class Family {
   [[nodiscard]] bool eventually(const std::function<bool()>& condition, std::int64_t ms = 20'000) {
     return world_.run_until(condition, ms);
   }
-  // In the communicator of the members.
+  // Its name in the members' communicator.
   [[nodiscard]] std::string name_of(int rank) const {
     return "rank " + std::to_string(std::find(members_.begin(), members_.end(), rank) - members_.begin());
   }
@@ -173,7 +173,7 @@ TEST_CASE("when a rank between others has been killed, all survivors hear of the
   do {
     last = static_cast<int>(random() % static_cast<unsigned>(ranks));
   } while (is_in(first, last));
-  // At the same time as its only neighbour one may die unseen.
+  // A rank that dies at the same time as its only neighbour may die unseen.
   const bool orphan = last > 0 && is_in(first, tree_parent(last));
   const int pause_ms = static_cast<int>(random() % 3) * 60;
   INFO("seed " << seed << ": " << ranks << " ranks, first " << first[0] << " of " << first.size() << ", then " << last
@@ -186,8 +186,8 @@ TEST_CASE("when a rank between others has been killed, all survivors hear of the
   job.expect_heard(last, orphan ? kMissedMs : kHeardMs);
 }
 
-TEST_CASE("ranks that die at the same moment, one below the other, are missed within a second") {
-  // Rank 0 and a leaf below it; the first two, of which the second is the next root; two levels and a leaf.
+TEST_CASE("the deaths of ranks at the same moment, one below the other, are noticed within a second") {
+  // Rank 0 and a leaf below it; the first two ranks, of which the second is the next root; two levels and a leaf.
   const auto [ranks, above, leaf] = GENERATE(table<int, std::vector<int>, int>({{6, {0}, 4},
                                                                                 {5, {0}, 4},
                                                                                 {6, {0}, 2},
@@ -222,7 +222,7 @@ TEST_CASE("a rank that is stopped while its parent dies is waited for") {
   }
 }
 
-TEST_CASE("what is said while the tree has a gap is heard by all when it is closed") {
+TEST_CASE("messages sent while the tree has a gap reach all ranks when it is closed") {
   const unsigned seed = GENERATE(range(0U, kSeeds));
   std::mt19937 random(seed);
   const int ranks = 9 + static_cast<int>(random() % 13);
@@ -242,13 +242,13 @@ TEST_CASE("what is said while the tree has a gap is heard by all when it is clos
   }
 }
 
-TEST_CASE("ranks that leave one after the other are heard of by all, and so is a failure after that") {
+TEST_CASE("all ranks hear of ranks that leave one after the other, and of a later failure") {
   const unsigned seed = GENERATE(range(0U, kSeeds));
   std::mt19937 random(seed);
   const int ranks = 6 + static_cast<int>(random() % 20);
   const bool root_too = random() % 2 == 0;
   Family job(seed, ranks, {});
-  // All that have others below them, in any order, and one that has none.
+  // All ranks with others below them, in any order, and one without.
   std::vector<int> leaving;
   for (int rank = root_too ? 0 : 1; rank * 4 + 1 < ranks; ++rank) leaving.push_back(rank);
   std::shuffle(leaving.begin(), leaving.end(), random);
@@ -274,7 +274,7 @@ TEST_CASE("ranks that leave one after the other are heard of by all, and so is a
   }
 }
 
-TEST_CASE("a gather goes on across a death of a rank that has no part in it") {
+TEST_CASE("an all-gather continues after the death of a rank that has no part in it") {
   const int victim = GENERATE(0, 1, 2);
   const unsigned seed = GENERATE(range(0U, 20U));
   constexpr int kRanks = 21;
@@ -297,7 +297,7 @@ TEST_CASE("a gather goes on across a death of a rank that has no part in it") {
         }
       }
       if (++done == static_cast<int>(job.members().size())) return;
-      static_cast<void>(job.at(rank).part_failure->await(Deadline::after_ms(kLongMs)));  // nobody leaves before
+      static_cast<void>(job.at(rank).part_failure->await(Deadline::after_ms(kLongMs)));  // no rank leaves before
     });
   }
   job.world().after_ms(static_cast<std::int64_t>(seed % 5), [&] { job.kill(victim); });
@@ -305,8 +305,8 @@ TEST_CASE("a gather goes on across a death of a rank that has no part in it") {
   for (const Status& status : statuses) CHECK(status.message() == "");
 }
 
-TEST_CASE("a rank that dies together with its only neighbour is missed") {
-  Family job(GENERATE(range(0U, 20U)), 9, all_but(9, {1}));  // rank 7 is below rank 1 and has nobody else
+TEST_CASE("the death of a rank together with its only neighbour is noticed") {
+  Family job(GENERATE(range(0U, 20U)), 9, all_but(9, {1}));  // rank 7 is below rank 1 and has no other neighbour
   job.stop(1);
   job.kill(7);
   job.world().run_for(50);
@@ -314,7 +314,7 @@ TEST_CASE("a rank that dies together with its only neighbour is missed") {
   job.expect_heard(7, kMissedMs);
 }
 
-TEST_CASE("deaths that nobody sees, one below the other, are missed at the same time") {
+TEST_CASE("unseen deaths, one below the other, are noticed at the same time") {
   Family job(GENERATE(range(0U, 20U)), 22, all_but(22, {1, 5}));  // rank 21 is below rank 5, which is below rank 1
   job.stop(1);
   job.stop(5);
@@ -326,7 +326,7 @@ TEST_CASE("deaths that nobody sees, one below the other, are missed at the same 
   job.expect_heard(21, kMissedMs);
 }
 
-TEST_CASE("ranks that leave at the same moment, one below the other, are heard of by all") {
+TEST_CASE("all ranks hear of ranks that leave at the same moment, one below the other") {
   const unsigned seed = GENERATE(range(0U, kSeeds));
   std::mt19937 random(seed);
   const int ranks = 4 + static_cast<int>(random() % 20);
@@ -364,8 +364,8 @@ TEST_CASE("ranks that leave at the same moment, one below the other, are heard o
   }
 }
 
-TEST_CASE("a rank that is no member keeps what members below it have said before they left") {
-  // Rank 21 is below rank 5, which is below rank 1. What it says is lost with rank 1, but for what rank 5 keeps.
+TEST_CASE("a non-member keeps the last messages of members below it that have left") {
+  // Rank 21 is below rank 5, which is below rank 1. Its messages are lost with rank 1, except those that rank 5 keeps.
   Family job(GENERATE(range(0U, 20U)), 26, all_but(26, {1, 5, 22, 23, 24}));
   job.stop(1);
   job.have(21, [](Rank* self) {
@@ -384,8 +384,8 @@ TEST_CASE("a rank that is no member keeps what members below it have said before
 }
 
 TEST_CASE("a rank that finds a new parent hears of failures that came while it had none") {
-  const bool all_leave = GENERATE(false, true);  // those who have heard of it, the communicator
-  // Rank 5 is below rank 1, which passes nothing on.
+  const bool all_leave = GENERATE(false, true);  // the ranks that know of it leave the communicator
+  // Rank 5 is below rank 1, which forwards nothing.
   Family job(GENERATE(range(0U, 20U)), 6, all_but(6, {1}));
   job.stop(1);
   job.have(2, [](Rank* self) {
@@ -402,7 +402,7 @@ TEST_CASE("a rank that finds a new parent hears of failures that came while it h
 }
 
 TEST_CASE("a rank that has left a communicator before it died does not fail it, whatever was lost") {
-  const bool outside = GENERATE(false, true);  // the rank that tells of both is no member itself
+  const bool outside = GENERATE(false, true);  // the rank that reports both is not a member itself
   const unsigned seed = GENERATE(range(0U, kSeeds));
   Family job(seed, 26, all_but(26, outside ? std::vector<int>{1, 5, 22, 23, 24} : std::vector<int>{1}));
   job.stop(1);
@@ -420,8 +420,8 @@ TEST_CASE("a rank that has left a communicator before it died does not fail it, 
   }
 }
 
-TEST_CASE("ranks that are silent do not keep one from finding another parent") {
-  // Rank 21 is below rank 5. Of the others before it the first that answers is rank 12.
+TEST_CASE("silent ranks do not prevent a rank from finding another parent") {
+  // Rank 21 is below rank 5. Of the other lower ranks the first to answer is rank 12.
   std::vector<int> silent(12);
   std::iota(silent.begin(), silent.end(), 0);
   Family job(GENERATE(range(0U, 20U)), 22, all_but(22, silent));

@@ -81,7 +81,7 @@ void JobWorld::live(int rank) {
 }
 
 bool JobWorld::run(std::int64_t limit_ms) {
-  // Without an id nobody has begun to join.
+  // Without an id no rank has begun to join.
   static_cast<void>(world_.run_until([this] { return has_id_.is_open() || rank(0).process->dead; }, limit_ms));
   if (!has_id_.is_open()) return rank(0).process->dead;
   return run_until_each([](const RankRecord& r) { return r.returned; }, limit_ms);
@@ -91,7 +91,7 @@ bool JobWorld::run_to(Phase phase, std::int64_t limit_ms) {
   return run_until_each([phase](const RankRecord& r) { return r.phase >= phase || r.returned; }, limit_ms);
 }
 
-// What holds once holds for good, so each rank is looked at until then.
+// A condition that is true stays true, so each rank is checked until then.
 bool JobWorld::run_until_each(const std::function<bool(const RankRecord&)>& condition, std::int64_t limit_ms) {
   auto next = records_.begin();
   return world_.run_until(

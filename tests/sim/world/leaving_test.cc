@@ -1,4 +1,4 @@
-// Ranks that leave while others have not heard all that they have said.
+// Ranks that leave before others have received all of their messages.
 #include <algorithm>
 
 #include "catch_compat.h"
@@ -16,8 +16,8 @@ void sleep_until_ms(World* world, std::int64_t ms) {
 
 }  // namespace
 
-// Rank 3 gathers with rank 1 and leaves, while it is cut off. What it has said is on its way to rank 0, which has left
-// when the network is back.
+// Rank 3 gathers with rank 1 and leaves, while it is cut off. Its messages are in flight to rank 0, which has left when
+// the network is back.
 TEST_CASE("leaving: a rank's part in an all-gather comes before its leave notice, also by another parent") {
   WorldOptions options;
   options.seed = GENERATE(1, 2, 3, 4, 5, 6);

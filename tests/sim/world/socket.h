@@ -1,4 +1,4 @@
-// What a simulated descriptor stands for: see world.h.
+// The object behind a simulated descriptor: see world.h.
 #pragma once
 
 #include <sys/epoll.h>
@@ -15,7 +15,7 @@ namespace tutti::internal::sim {
 struct Process;
 struct Thread;
 
-// A thread that is to be woken, if it is still in the same wait.
+// A thread to be woken, if it is still in the same wait.
 struct Waiter {
   Thread* thread;
   std::uint64_t epoch;
@@ -41,15 +41,15 @@ struct Socket {
   Socket* peer = nullptr;
   bool connected = false;
   bool shut = false;   // it sends nothing more
-  bool ended = false;  // the peer does not
+  bool ended = false;  // the peer does not send any more
   bool reset = false;  // by the peer
   bool wants_room = false;
   int error = 0;                 // SO_ERROR
   std::string in;                // has arrived,
   std::size_t in_at = 0;         // and has been read up to here
-  std::size_t flying = 0;        // bytes on their way to the peer
+  std::size_t flying = 0;        // bytes in flight to the peer
   std::int64_t arrival_ns = 0;   // of the last packet to the peer
-  std::uint64_t generation = 0;  // packets of an earlier one are lost
+  std::uint64_t generation = 0;  // packets of an earlier generation are lost
   [[nodiscard]] std::size_t unread() const { return in.size() - in_at; }
 };
 

@@ -1,4 +1,4 @@
-// A rank that is stopped, or cut off from the network, at each step of its life, and goes on after less time than any
+// A rank that is stopped, or cut off from the network, at each step of its life, and continues after less time than any
 // timeout: no rank fails.
 #include <string>
 
@@ -34,7 +34,7 @@ bool hold_at(int ranks, int victim, std::uint64_t step, Fault fault, std::int64_
   });
   const bool done = job.run(kBoundMs);
   wrong->clear();
-  if (!done) *wrong = "a rank waits for ever";
+  if (!done) *wrong = "a rank waits without end";
   for (int rank = 0; rank < ranks; ++rank) {
     if (!job.rank(rank).error().is_ok()) *wrong = "a rank fails";
   }

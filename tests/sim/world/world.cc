@@ -13,14 +13,14 @@ namespace {
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kCallNs =
-    50;  // each call of the kernel takes so long: a loop that does not wait makes time pass
+    50;  // the duration of each call of the kernel: a loop that does not wait makes time pass
 constexpr std::int64_t kFinishMs = std::int64_t{60} * 60 * 1000;
 constexpr std::uint32_t kFirstHost = 10U << 24;  // 10.0.0.0/8
 constexpr const char* kAtGate = "a gate";
 
 constexpr int kFirstPid = 1 << 24;  // beyond all that are real
 // Process-wide variables of the library remember times and threads of processes: each world begins after the last one,
-// and no two have a thread of the same number.
+// and no two worlds have a thread with the same number.
 std::int64_t next_begin_ns = 1'000'000 * kMs;
 int next_thread = 1;
 constexpr int kMostReported = 24;  // threads
@@ -67,7 +67,7 @@ void World::after_ms(std::int64_t ms, std::function<void()> action) {
   at(now_ns_ + ms * kMs, std::move(action));
 }
 
-// Its descriptors close as at the end of a real process: the others see that packet by packet.
+// Its descriptors close like at the end of a real process: the others notice that packet by packet.
 void World::kill(Process* process) {
   if (std::exchange(process->dead, true)) return;
   for (Socket* const socket : process->sockets) {
@@ -160,7 +160,7 @@ void World::run_for(std::int64_t ms) {
   static_cast<void>(run_until([] { return false; }, ms));
 }
 
-// To the next event. False: there is none before the limit, which it is then.
+// Advances to the next event. False: there is none before the limit; then advances to the limit.
 bool World::advance(std::int64_t limit_ns) {
   if (events_.empty() || events_.top().at_ns > limit_ns) {
     now_ns_ = std::max(now_ns_, limit_ns);
@@ -192,7 +192,7 @@ void World::run(Thread* thread) {
     thread->fiber.reset();
     notify_all(thread);
   }
-  // Who wants a lock looks again when another thread has done something.
+  // A thread that wants a lock looks again when another thread has acted.
   if (thread->state == Thread::State::kWantsLock) {
     want_lock_.push_back(thread);
   } else {
@@ -210,7 +210,7 @@ void World::yield_now() {
   current_->fiber->yield();
 }
 
-// The calling thread, until it is woken; false: by the time.
+// Blocks the calling thread until it is woken; false: the time is over.
 bool World::block(const char* where, std::int64_t until_ns) {
   Thread* const thread = current_;
   const std::uint64_t epoch = ++thread->epoch;
@@ -284,7 +284,7 @@ void World::notify_all(const void* condition) {
   }
 }
 
-// To be woken out of the wait that the thread is about to begin.
+// Will be woken from the wait that the thread is about to begin.
 void World::add_waiter(std::vector<Waiter>* waiters, Thread* thread) {
   const auto known =
       std::find_if(waiters->begin(), waiters->end(), [&](const Waiter& waiter) { return waiter.thread == thread; });
@@ -318,7 +318,7 @@ int World::pthread_create(pthread_t* thread, const pthread_attr_t* /*attributes*
 void World::pthread_join(pthread_t thread) {
   const auto found = std::find_if(threads_.begin(), threads_.end(),
                                   [&](const Thread& t) { return t.number == static_cast<int>(thread); });
-  if (found == threads_.end()) return;  // of a world that has ended: no run depends on those before it
+  if (found == threads_.end()) return;  // a thread of an ended world: no run depends on earlier ones
   enter("pthread_join");
   while (found->state != Thread::State::kDone) {
     add_waiter(&conditions_[&*found], current_);

@@ -1,18 +1,19 @@
 // A simulated world: processes on hosts, their threads, a clock, and a TCP network between the hosts, all in one real
-// thread. It takes the place of the kernel (os/kernel.h) and of time and locks (os/scheduler.h), so the library's own
-// code runs in it unchanged: joining, the control tree, the handling of failures.
+// thread. It replaces the kernel (os/kernel.h), time and locks (os/scheduler.h), so the library's own code runs in it
+// unchanged: joining, the control tree, the handling of failures.
 //
 // Everything follows from a seed: which thread runs next, how long each packet takes, where a thread is interrupted.
 // Virtual time passes only when no thread can run, so minutes of timeouts take milliseconds. The same seed and program
-// give the same run, of which trace() is a hash.
+// give the same run, and trace() is a hash of the run.
 //
-// A step of a process is a call of the kernel that another process or thread could see. Others are none, so no process
-// stops or dies in one: the library makes them under locks of the whole process, which all simulated processes share.
+// A step of a process is a call of the kernel that another process or thread could see. Other calls are not steps, so
+// no process stops or dies in one: the library makes them under locks of the whole process, which all simulated
+// processes share.
 //
-// A process is killed, stopped, continued, or cut off from the network: between two runs of the world, or at
-// its n-th step (at_step()). A killed process does nothing more that another one could see. Its
-// threads run to their ends in finish(), with all their connections gone, so that nothing leaks and every run also
-// shows that a process without a network comes to an end.
+// A process can be killed, stopped, continued, or cut off from the network: between two runs of the world, or at its
+// n-th step (at_step()). A killed process does nothing more that another one could see. Its threads run to their ends
+// in finish(), with all their connections gone, so that nothing leaks and every run also shows that a process without a
+// network ends.
 //
 // Threads: one. Assertions of a test belong into the test's own function, not into processes.
 #pragma once
@@ -38,12 +39,12 @@ namespace tutti::internal::sim {
 
 struct WorldOptions {
   std::uint64_t seed = 1;
-  // Of a packet, drawn evenly. One of 64 takes up to slow_us.
+  // Delay of a packet, uniformly distributed. One of 64 takes up to slow_us.
   std::int64_t delay_low_us = 20;
   std::int64_t delay_high_us = 200;
   std::int64_t delay_slow_us = 5000;
-  std::size_t buffer_bytes = std::size_t{64} << 10;  // of each direction of a connection
-  unsigned preempt_one_in = 16;                      // calls after which another thread may run
+  std::size_t buffer_bytes = std::size_t{64} << 10;  // in each direction of a connection
+  unsigned preempt_one_in = 16;                      // one in this many calls lets another thread run
 };
 
 // Opened once, by the test or a process; processes wait for it with World::pass().
@@ -56,14 +57,14 @@ class Gate {
   bool open_ = false;
 };
 
-// What a process has sent and opened.
+// Data that a process has sent and descriptors that it has opened.
 struct Traffic {
   std::uint64_t sends = 0;     // calls of send() that took something
   std::uint64_t bytes = 0;     // of them
   std::uint64_t received = 0;  // bytes
   std::uint64_t connects = 0;
   std::uint64_t accepts = 0;
-  std::uint64_t polled = 0;  // descriptors that poll() was given
+  std::uint64_t polled = 0;  // descriptors passed to poll()
 };
 
 // One thread of a simulated process.
@@ -73,9 +74,9 @@ struct Thread {
   Process* process = nullptr;
   std::unique_ptr<Fiber> fiber;  // null when done
   State state = State::kRunnable;
-  std::uint64_t epoch = 0;      // rises with each wait, so that late wake-ups are told from right ones
+  std::uint64_t epoch = 0;      // rises with each wait, to distinguish late wake-ups
   bool timed_out = false;       // the last wait
-  const char* where = "start";  // for messages: what it is blocked in,
+  const char* where = "start";  // for messages: the call in which it is blocked,
   std::int64_t until_ns = 0;    // and until when
 };
 
@@ -88,7 +89,7 @@ struct Process {
   std::uint64_t steps = 0;
   std::map<std::uint64_t, std::function<void()>> at_steps;
   std::vector<Thread*> threads;
-  std::vector<Thread*> held;  // runnable, while it is stopped or dead
+  std::vector<Thread*> held;  // threads that could run if it were not stopped or dead
   std::vector<Socket*> sockets;
   Traffic traffic;
 };
@@ -99,17 +100,17 @@ class World final : private os::Kernel, private os::Scheduler {
   ~World() override;
 
   // ---- From the test
-  // A process on a host of its own, or on that of another one, whose first thread runs `body`.
+  // A process on its own host, or on the host of another one, whose first thread runs `body`.
   Process* start(const std::string& name, std::function<void()> body, const Process* same_host = nullptr);
-  // One more thread of the process.
+  // Another thread of the process.
   void start_thread(Process* process, std::function<void()> body) {
     static_cast<void>(spawn(process, std::move(body)));
   }
-  // Runs the world until the condition holds. False: `limit_ms` of virtual time are over, or nothing happens any more;
-  // then report() says who waits for what.
+  // Runs the world until the condition is true. False: `limit_ms` of virtual time are over, or nothing happens any
+  // more; then report() says which threads wait for what.
   bool run_until(const std::function<bool()>& condition, std::int64_t limit_ms);
   void run_for(std::int64_t ms);
-  // Kills what still lives and runs all threads to their ends. True if all have ended. Once, at the end.
+  // Kills living processes and runs all threads to their ends. True if all have ended. Called once, at the end.
   bool finish();
 
   // Before the n-th step from now on, by any thread of the process: kill(), stop() and the like.
@@ -118,7 +119,7 @@ class World final : private os::Kernel, private os::Scheduler {
   void kill(Process* process);
   void stop(Process* process);
   void go_on(Process* process);
-  // Packets from and to its host are kept until it is joined again.
+  // Packets from and to its host are kept until it is connected again.
   void cut_off(Process* process);
   void reconnect(Process* process);
 
@@ -133,7 +134,7 @@ class World final : private os::Kernel, private os::Scheduler {
   void open(Gate* gate);
 
   // ---- From processes
-  // Waits until it is open. In a killed process, which runs to its end, all gates are open.
+  // Waits until the gate is open. In a killed process, which runs to its end, all gates are open.
   void pass(const Gate& gate);
   [[nodiscard]] Process* self() const { return current_ == nullptr ? nullptr : current_->process; }
 
@@ -215,8 +216,8 @@ class World final : private os::Kernel, private os::Scheduler {
   void end(Socket* socket);
 
   const WorldOptions options_;
-  std::mt19937_64 random_;  // what happens when,
-  std::mt19937_64 bytes_;   // and what getrandom() returns
+  std::mt19937_64 random_;  // order and times of events,
+  std::mt19937_64 bytes_;   // and bytes of getrandom()
   std::int64_t begin_ns_;
   std::int64_t now_ns_;
   std::uint64_t trace_ = 0;
@@ -233,9 +234,9 @@ class World final : private os::Kernel, private os::Scheduler {
   std::uint32_t next_host_ = 0;
   std::uint16_t next_port_ = 20000;
   std::deque<Socket> sockets_;
-  std::vector<Socket*> descriptors_;            // by number less kFirstFd; null once closed
+  std::vector<Socket*> descriptors_;            // by number minus kFirstFd; null once closed
   std::map<std::uint64_t, Socket*> listeners_;  // by host and port
-  std::map<std::uint32_t, std::int64_t> cut_;   // hosts, and since when
+  std::map<std::uint32_t, std::int64_t> cut_;   // hosts, and since when they are cut off
   std::deque<std::function<void()>> kept_;      // packets from and to them
 };
 

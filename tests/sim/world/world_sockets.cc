@@ -1,4 +1,4 @@
-// The network of a simulated world: TCP as the kernel of each host shows it.
+// The network of a simulated world: TCP as the kernel of each host presents it.
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -118,7 +118,7 @@ int World::epoll_wait(int set, epoll_event* events, int most) {
   return found;
 }
 
-// Of a killed process, all connections have ended, and nobody connects.
+// For a killed process, all connections have ended, and new connections do not arrive.
 short World::ready(const Socket& socket, short events) const {
   const auto wanted = static_cast<unsigned>(events);
   unsigned now = 0;
@@ -162,7 +162,7 @@ int World::poll(pollfd* entries, nfds_t count, int timeout_ms) {
   }
 }
 
-// When it changes, or, of an epoll set, one of those in it.
+// When the socket changes, or, for an epoll set, one of those in it.
 void World::wake_by(Socket* socket, Thread* thread) {
   add_waiter(&socket->waiters, thread);
   for (const auto& [fd, event] : socket->watched) {
@@ -186,7 +186,7 @@ std::int64_t World::delay_ns() {
          kUs;
 }
 
-// Behind all that the socket has sent before.
+// After everything that the socket has sent before.
 void World::packet(Socket* from, std::uint32_t to_host, std::function<void()> arrives) {
   from->arrival_ns = std::max(from->arrival_ns, now_ns_ + delay_ns());
   const std::uint32_t from_host = from->host;
@@ -265,7 +265,7 @@ int World::connect(int fd, const sockaddr* address, socklen_t /*length*/) {
   return fails(EINPROGRESS);
 }
 
-// A connection is there for the client after one round trip, and can be accepted when the client has confirmed it.
+// The client has a connection after one round trip, and the server can accept it when the client has confirmed it.
 void World::arrive(Socket* client, std::uint64_t where) {
   const auto found = listeners_.find(where);
   if (found == listeners_.end()) return refuse(client, client->peer_host);
@@ -314,7 +314,7 @@ void World::send_reset(Socket* from) {
   });
 }
 
-// As close(2), and as the end of a process. Unread bytes make it a reset, which may destroy what is still on its way.
+// Like close(2), and like the end of a process. Unread bytes make it a reset, which may destroy data in flight.
 void World::end(Socket* socket) {
   socket->closed = true;
   if (socket->kind == Socket::Kind::kListener) {
@@ -421,7 +421,7 @@ int World::getpeername(int fd, sockaddr* address, socklen_t* length) {
   return 0;
 }
 
-// A connection to a host that is cut off is asked in vain.
+// A connection to a host that is cut off gets no answer.
 int World::getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
   enter("getsockopt");
   Socket* const socket = find(fd);

@@ -1,4 +1,4 @@
-// The simulated world itself: what a test relies on.
+// The simulated world itself: properties that tests rely on.
 #include <algorithm>
 #include <limits>
 
@@ -63,7 +63,7 @@ TEST_CASE("world: virtual minutes take no time") {
   CHECK(world.finish());
 }
 
-TEST_CASE("world: a wait that nothing ends is found and reported") {
+TEST_CASE("world: an endless wait is found and reported") {
   World world(with_seed(1));
   Mutex mutex;
   ConditionVariable never;

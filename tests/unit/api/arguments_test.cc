@@ -1,4 +1,4 @@
-// Wrong arguments: the documented error, a text, and nothing changed.
+// Wrong arguments: the call returns the documented error and a text, and changes nothing.
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -76,7 +76,7 @@ TEST_CASE("settings of RDMA that make no sense are refused on machines without R
   std::array<tuttiComm_t, kRanks> comms{};
   CHECK(tuttiCommInitAll(comms.data(), kRanks, nullptr) == tuttiInvalidUsage);
   CHECK(std::string(tuttiGetLastError(nullptr)).find("nonsense") != std::string::npos);
-  // An error may be printed by who gets it.
+  // The caller may print an error.
   ::setenv("TUTTI_VERBS", "non\nsense", 1);
   CHECK(tuttiGetUniqueId(&id) == tuttiInvalidUsage);
   CHECK(std::string(tuttiGetLastError(nullptr)).find("non\\x0asense") != std::string::npos);
@@ -122,7 +122,7 @@ TEST_CASE("operators that a datatype does not have are refused") {
   pair.require_works();
 }
 
-TEST_CASE("an ignored buffer may lie anywhere") {
+TEST_CASE("an ignored buffer may have any address") {
   tuttiComm_t alone = nullptr;
   REQUIRE(tuttiCommInitAll(&alone, 1, nullptr) == tuttiSuccess);
   std::vector<std::int32_t> memory{1, 2, 3, 4, 5};
@@ -158,7 +158,7 @@ TEST_CASE("buffers that are missing, too large or overlap are refused") {
   pair.require_works();
 }
 
-TEST_CASE("handles that are none are refused") {
+TEST_CASE("invalid handles are refused") {
   alignas(64) std::array<std::uint64_t, 64> zeros{};
   auto* const comm = reinterpret_cast<tuttiComm_t>(zeros.data());
   auto* const stream = reinterpret_cast<tuttiStream_t>(zeros.data());
@@ -210,7 +210,7 @@ TEST_CASE("handles that are none are refused") {
   pair.require_works();
 }
 
-// None of these is looked at, let alone followed.
+// The library must not look at any of these, nor follow them.
 TEST_CASE("pointers and handles of other kinds are refused") {
   const Pair pair;
   tuttiStream_t stream = nullptr;
@@ -333,14 +333,14 @@ TEST_CASE("a second finalize does nothing, and queries may follow") {
   REQUIRE(tuttiCommAbort(comm) == tuttiSuccess);
 }
 
-TEST_CASE("what is no error leaves the thread's last error as it is") {
+TEST_CASE("a successful call leaves the thread's last error unchanged") {
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
   config.timeout_ms = 2000;
   std::array<tuttiComm_t, kRanks> comms{};
   REQUIRE(tuttiCommInitAllConfig(comms.data(), kRanks, nullptr, &config) == tuttiSuccess);
   tuttiStream_t stream = nullptr;
   REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
-  // Alone: it stays under way until its timeout.
+  // It stays in flight until its timeout, because the other rank does not call it.
   REQUIRE(tuttiBarrier(comms[0], stream) == tuttiSuccess);
   require_refused(tuttiGetVersion(nullptr), "version is NULL");
   const tuttiResult_t queried = tuttiStreamQuery(stream);
@@ -364,7 +364,7 @@ TEST_CASE("a refused call in a stream leaves the stream usable") {
   pair.require_works();
 }
 
-TEST_CASE("every result has a text of its own") {
+TEST_CASE("every result has its own text") {
   std::vector<std::string> seen;
   for (const int r : {0, 1, 2, 3, 4, 5, 6, 7, 8, 1000, 1001}) {
     const std::string text = tuttiGetErrorString(outside<tuttiResult_t>(r));

@@ -50,7 +50,7 @@ static void count(void* calls) {
   ++*(int*)calls;
 }
 
-/* Registered memory has a name, which changes nothing and ends once. */
+/* Registered memory has a handle, which changes nothing and can be deregistered once. */
 static void registration(tuttiComm_t comm, void* memory) {
   tuttiWindow_t window = NULL;
   tuttiWindow_t second = NULL;

@@ -1,4 +1,4 @@
-// tuttiConfig_t: its form, every field's domain, and that it wins over the environment.
+// tuttiConfig_t: its form, the domain of every field, and its precedence over the environment.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@ class Variable {
   const char* name_;
 };
 
-// What making communicators in this process with `config` returns.
+// The result of creating communicators in this process with `config`.
 tuttiResult_t try_out(const tuttiConfig_t* config) {
   tuttiComm_t comm = nullptr;
   const tuttiResult_t result = tuttiCommInitAllConfig(&comm, 1, nullptr, config);
@@ -45,7 +45,7 @@ void require_refused(const tuttiConfig_t* config, const std::vector<std::string>
   for (const std::string& expected : expected_in_text) CHECK(text.find(expected) != std::string::npos);
 }
 
-// Two ranks with `config`; how they explain an all-reduce of 1 MiB.
+// The explanation of an all-reduce of 1 MiB by two ranks with `config`.
 std::string explained(const tuttiConfig_t& config) {
   std::array<tuttiComm_t, 2> comms{};
   REQUIRE(tuttiCommInitAllConfig(comms.data(), 2, nullptr, &config) == tuttiSuccess);
@@ -55,7 +55,7 @@ std::string explained(const tuttiConfig_t& config) {
   return text.data();
 }
 
-// What two ranks of different opinion, about a call that moves no data, are told at once.
+// The results of two ranks that call a different operation without data.
 std::array<tuttiResult_t, 2> disagree(const tuttiConfig_t& config) {
   std::array<tuttiComm_t, 2> comms{};
   std::array<tuttiResult_t, 2> results{};
@@ -182,7 +182,7 @@ TEST_CASE("every field has the domain of its variable") {
   }
 }
 
-TEST_CASE("what is set wins over the environment, what is unset does not") {
+TEST_CASE("a field that is set wins over the environment, an unset one does not") {
   const Variable transports("TUTTI_TRANSPORTS", "tcp");
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
   config.transports = "shm";
@@ -206,7 +206,7 @@ TEST_CASE("what is set wins over the environment, what is unset does not") {
   CHECK(disagree(config) == std::array{tuttiMismatch, tuttiMismatch});
 }
 
-TEST_CASE("the configuration's timeouts hold") {
+TEST_CASE("the configuration's timeouts apply") {
   const Variable init_timeout("TUTTI_INIT_TIMEOUT_MS", "2000000");
   const Variable timeout("TUTTI_TIMEOUT_MS", "2000000");
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
@@ -234,7 +234,7 @@ TEST_CASE("interface and ports are the configuration's") {
   CHECK(make() != tuttiSuccess);
   CHECK(std::string(tuttiGetLastError(nullptr)).find("nosuch") != std::string::npos);
   config.interface = nullptr;
-  config.port_range = "1-1";  // at most one of two ranks can listen there
+  config.port_range = "1-1";  // only one of the two ranks can listen there
   CHECK(make() != tuttiSuccess);
   CHECK(std::string(tuttiGetLastError(nullptr)).find("TUTTI_PORT_RANGE") != std::string::npos);
   config.port_range = "";
@@ -255,7 +255,7 @@ TEST_CASE("a unique id of a communicator has its settings, for its ranks and oth
     CHECK(tuttiGetUniqueId(&id) == tuttiInvalidUsage);
     REQUIRE(tuttiCommGetUniqueId(comms[1], &id) == tuttiSuccess);
   }
-  // The port stands behind "TUid", version and number of addresses.
+  // The port follows "TUid", the version and the number of addresses.
   std::array<unsigned char, 2> port{};
   std::memcpy(port.data(), id.internal + 6, port.size());
   const int number = port[0] + 256 * port[1];
@@ -281,7 +281,7 @@ TEST_CASE("a unique id of a communicator has its settings, for its ranks and oth
   for (std::thread& t : threads) t.join();
   for (const tuttiResult_t result : results) CHECK(result == tuttiSuccess);
   CHECK(sums == std::array<std::int32_t, kRanks>{84, 84, 42});
-  // Of one that has failed, too, and a new one each time.
+  // Also for a failed communicator, with a new one each time.
   REQUIRE(tuttiCommRevoke(comms[0], TUTTI_REVOKE_DEFAULT) == tuttiSuccess);
   tuttiUniqueId another{};
   REQUIRE(tuttiCommGetUniqueId(comms[0], &another) == tuttiSuccess);
@@ -313,7 +313,7 @@ TEST_CASE("a rank whose settings are refused fails the others") {
   }
 }
 
-TEST_CASE("an explanation with room for more than a line says why, and what others would take") {
+TEST_CASE("an explanation with room for more than a line has the reason, and the other candidates' times") {
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
   config.transports = "shm";
   std::array<tuttiComm_t, 2> comms{};

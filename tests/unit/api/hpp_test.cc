@@ -141,7 +141,7 @@ struct tutti::DataTypeOf<Affine> {
   static constexpr tuttiDataType_t value = tuttiComplex64;
 };
 
-TEST_CASE("operators of the program's own through C++") {
+TEST_CASE("user-defined operators through C++") {
   static_assert(!std::is_copy_constructible_v<tutti::Operator> &&
                 std::is_nothrow_move_constructible_v<tutti::Operator>);
   const std::string wrong = on_ranks(3, [](Communicator& comm) -> std::string {
@@ -176,7 +176,7 @@ TEST_CASE("operators of the program's own through C++") {
   CHECK(wrong == "");
 }
 
-TEST_CASE("an average that multiplies first does not overflow where the sum does") {
+TEST_CASE("an average that multiplies first does not overflow if the sum does") {
   const std::string wrong = on_ranks(2, [](Communicator& comm) -> std::string {
     const auto mean = tutti::Operator::pre_multiplied_sum(comm, Half{0x3800});  // 1/2
     std::vector<Half> values(1000, Half{0x7b53});                               // 60,000

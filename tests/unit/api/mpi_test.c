@@ -1,6 +1,6 @@
 /* tutti beside MPI in one program: from MPI_COMM_WORLD, from a part of it in reverse order, and from the
  * launcher's environment after MPI_Init has taken its own connection to the launcher. */
-/* First, so that it is seen to need nothing before it: */
+/* First, to show that it needs nothing before it: */
 /* clang-format off */
 #include <tutti/tutti_mpi.h>
 /* clang-format on */
@@ -15,7 +15,7 @@ static void expect(int condition, const char* what) {
   fprintf(stderr, "failed: %s (%s)\n", what, tuttiGetLastError(NULL));
 }
 
-/* The tutti communicator numbers and sums as the MPI communicator does. */
+/* The tutti communicator has the ranks and sums of the MPI communicator. */
 static void compare(tuttiComm_t tutti, MPI_Comm mpi) {
   int mpi_rank = -1, mpi_size = -1, rank = -2, size = -2, mine = 0, sum = -1, mpi_sum = -2;
   MPI_Comm_rank(mpi, &mpi_rank);

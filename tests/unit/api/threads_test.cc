@@ -15,7 +15,7 @@
 
 namespace {
 
-// Of a thread of this process, as in proc(5): bit n - 1 stands for signal n.
+// The mask of a thread of this process, as in proc(5): bit n - 1 is signal n.
 std::uint64_t blocked_by(const std::filesystem::path& task) {
   std::ifstream status(task / "status");
   for (std::string line; std::getline(status, line);) {
@@ -27,7 +27,7 @@ std::uint64_t blocked_by(const std::filesystem::path& task) {
 }  // namespace
 
 TEST_CASE("signals reach none of the library's threads") {
-  // Ranks that meet over sockets have a thread each for the control tree; queued operations start another, and the
+  // Ranks that connect over sockets have a thread each for the control tree; queued operations start another, and the
   // unique id a third.
   ::setenv("TUTTI_TRANSPORTS", "tcp", 1);
   tuttiUniqueId id;

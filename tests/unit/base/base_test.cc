@@ -34,7 +34,7 @@ namespace {
 std::atomic<int> allocations{0};
 }
 
-// Inlined, GCC would take them for a new and a delete that do not match.
+// If they were inlined, GCC would see a new and a delete that do not match.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   void* p = std::malloc(bytes != 0 ? bytes : 1);
@@ -55,7 +55,7 @@ std::atomic<int> allocations{0};
 namespace tutti::internal::test {
 namespace {
 
-// Whether `body` returns true, in a process of its own that is ended should it not return.
+// Whether `body` returns true, in its own process, which is killed if it does not return.
 template <class Body>
 bool ends_in_child(Body body) {
   const pid_t child = ::fork();
@@ -106,7 +106,7 @@ TEST_CASE("a status keeps its code and gathers context") {
   const Status s = Status::system("open", ENOENT).with_context("here");
   REQUIRE(s.code() == Code::kSystemError);
   REQUIRE(s.message().find("here: open") == 0);
-  REQUIRE(s.with_context("here").message() == s.message());  // said once
+  REQUIRE(s.with_context("here").message() == s.message());  // not repeated
   REQUIRE(s.with_context("her").message() == "her: " + s.message());
   Status copy = s;
   REQUIRE(copy.message() == s.message());
@@ -160,7 +160,7 @@ TEST_CASE("settings come from the environment and unreadable ones are refused") 
   ::unsetenv("TUTTI_TIMEOUT_MS");
 }
 
-TEST_CASE("variables that tutti does not know are named, with what was probably meant") {
+TEST_CASE("unknown variables of tutti are named, with a suggestion") {
   ::setenv("TUTTI_LOG", "warn", 1);
   REQUIRE(unknown_variables().empty());
   ::setenv("TUTTI_TRANSPORT", "tcp", 1);
@@ -182,7 +182,7 @@ TEST_CASE("variables that tutti does not know are named, with what was probably 
   ::unsetenv("TUTTI_LOG");
 }
 
-TEST_CASE("other libraries' names of what tutti has are understood") {
+TEST_CASE("other libraries' names of tutti's settings are recognised") {
   CHECK(probably_meant("TUTTI_SOCKET_IFNAME") == "TUTTI_INTERFACE");
   CHECK(probably_meant("TUTTI_SIZE") == "TUTTI_WORLD_SIZE");
   CHECK(probably_meant("TUTTI_RNAK") == "TUTTI_RANK");
@@ -211,7 +211,7 @@ TEST_CASE("a host counts as gone after a finite time, also if operations wait wi
   CHECK(silence_limit_ms(settings) == 3000);
 }
 
-TEST_CASE("the defaults that are said of variables are those of the settings") {
+TEST_CASE("the documented defaults of variables are those of the settings") {
   const Settings defaults;
   int settings = 0;
   for (const Variable& variable : variables()) {
@@ -222,7 +222,7 @@ TEST_CASE("the defaults that are said of variables are those of the settings") {
     CHECK(check_variable(variable.name, fallback).is_ok());
     Settings read;
     read.timeout_ms = read.init_timeout_ms = read.wait_notice_ms = 1;
-    if (!apply_setting(variable.name, std::string(variable.name), fallback, &read).is_ok()) continue;  // no setting
+    if (!apply_setting(variable.name, std::string(variable.name), fallback, &read).is_ok()) continue;  // not a setting
     ++settings;
     if (variable.name == "TUTTI_TIMEOUT_MS") CHECK(read.timeout_ms == defaults.timeout_ms);
     if (variable.name == "TUTTI_INIT_TIMEOUT_MS") CHECK(read.init_timeout_ms == defaults.init_timeout_ms);
@@ -240,7 +240,7 @@ TEST_CASE("the defaults that are said of variables are those of the settings") {
   CHECK(check_variable("TUTTI_ROOT", "anything").is_ok());
 }
 
-TEST_CASE("a level of the log that there is not is told") {
+TEST_CASE("an unknown log level is reported") {
   for (const char* level : {"", "error", "warn", "info", "debug", "INFO", "Warn"}) {
     INFO(level);
     ::setenv("TUTTI_LOG", level, 1);
@@ -256,7 +256,7 @@ TEST_CASE("a level of the log that there is not is told") {
   ::unsetenv("TUTTI_LOG");
 }
 
-TEST_CASE("a number that is no code is a defect") {
+TEST_CASE("an unknown result code is a defect") {
   CHECK(code_of(static_cast<int>(Code::kSuccess)) == Code::kSuccess);
   CHECK(code_of(static_cast<int>(Code::kMismatch)) == Code::kMismatch);
   CHECK(code_of(1000) == Code::kAborted);
@@ -264,7 +264,7 @@ TEST_CASE("a number that is no code is a defect") {
   for (const int number : {-1, 9, 10, 11, 999, 1002, INT_MAX, INT_MIN}) CHECK(code_of(number) == Code::kInternalError);
 }
 
-// While all that takes part in a fork is held.
+// While every participant of the fork is held.
 struct Speaker final : ForkAware {
   Speaker() { enlist(); }
   void before_fork() override {}
@@ -275,7 +275,7 @@ struct Speaker final : ForkAware {
 
 TEST_CASE("the text of an error takes no lock", "[fork]") {
   CHECK(ends_in_child([] {
-    static Speaker speaker;  // for as long as the process
+    static Speaker speaker;  // never destroyed
     const pid_t child = ::fork();
     if (child == 0) ::_exit(0);
     ::waitpid(child, nullptr, 0);
@@ -283,7 +283,7 @@ TEST_CASE("the text of an error takes no lock", "[fork]") {
   }));
 }
 
-TEST_CASE("a child that is forked while another thread makes what is made at first use makes its own", "[fork]") {
+TEST_CASE("fork: a child that is forked while another thread makes an object at first use makes its own", "[fork]") {
   static FirstUse<std::string> first_use;
   std::atomic<bool> making{false};
   std::atomic<bool> may_end{false};
@@ -301,7 +301,7 @@ TEST_CASE("a child that is forked while another thread makes what is made at fir
   CHECK(first_use.get([] { return "third"; }) == "first");
 }
 
-TEST_CASE("nobody waits for who reads standard error, and what is lost is said", "[fork]") {
+TEST_CASE("no thread waits for the reader of standard error, and dropped lines are counted", "[fork]") {
   std::array<int, 2> ends{};
   REQUIRE(::pipe(ends.data()) == 0);
   CHECK(ends_in_child([&] {
@@ -352,7 +352,7 @@ TEST_CASE("lines of the log have the time, the host, the process and its ranks o
   for (const int end : ends) ::close(end);
 }
 
-TEST_CASE("what the environment sets of tutti's is told, but for the secret") {
+TEST_CASE("tutti's variables in the environment are logged, except the secret") {
   ::setenv("TUTTI_LOG", "warn", 1);
   ::setenv("TUTTI_SECRET", "hidden", 1);
   const std::vector<std::string> given = given_variables();
@@ -391,7 +391,7 @@ TEST_CASE("a signal that is held back neither ends the process nor stays, unless
     const HeldSignal broken(SIGPIPE);
     return ::write(ends[1], "x", 1) < 0 ? errno : 0;
   };
-  CHECK(write_to_nobody() == EPIPE);  // and the process is still there, with SIGPIPE as it was
+  CHECK(write_to_nobody() == EPIPE);  // and the process still exists, with SIGPIPE as it was
   CHECK_FALSE(pipe_pending());
   sigset_t one;
   sigset_t before;
@@ -410,7 +410,7 @@ TEST_CASE("a signal that is held back neither ends the process nor stays, unless
   ::close(ends[1]);
 }
 
-TEST_CASE("what the table says of each collective") {
+TEST_CASE("the table's entries of each collective") {
   using C = Collective;
   struct Known {
     C collective;
@@ -479,7 +479,7 @@ TEST_CASE("bytes are copied wherever source and target lie") {
   std::vector<std::byte> from(kLongest + 2 * kPage);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
   std::vector<std::byte> to(from.size());
-  // The source just before and just behind the target, modulo a page, and anywhere.
+  // The source just before and just behind the target, modulo a page, and at other distances.
   for (const std::size_t apart : {0U, 1U, 2U, 16U, 31U, 32U, 33U, 2000U, 4064U, 4065U, 4095U}) {
     for (const std::size_t at : {0U, 1U, 63U}) {
       for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{2047}, std::size_t{2048},

@@ -1,5 +1,5 @@
-// The asymmetric fence, by the litmus test "store buffering": two sides store and then load what the other stores. On
-// every processor that tutti runs on both may miss the other's store without fences.
+// The asymmetric fence, with the litmus test "store buffering": each side stores, and then loads what the other stores.
+// Without fences both may miss the other's store, on every processor that tutti supports.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ struct alignas(128) Word {
   std::atomic<std::uint32_t> value{0};
 };
 
-// The calling thread stays on its side's processor, where it may use two, while this lives.
+// While this lives, the calling thread stays on its side's processor, if it may use two.
 class Pinned {
  public:
   explicit Pinned(int side) {
@@ -48,7 +48,7 @@ class Pinned {
   cpu_set_t before_{};
 };
 
-// Of both sides. Words are used once.
+// For both sides. Words are used once.
 struct Litmus {
   enum Side : std::uint8_t { kLight, kHeavy };
   struct Round {
@@ -74,10 +74,10 @@ struct Litmus {
     const Pinned pinned(side);
     const Deadline enough = Deadline::after_ms(kLongestMs);
     for (std::uint32_t i = 0; i < kRounds; ++i) {
-      // Known to the other side when it comes to that round.
+      // The other side knows this value when it reaches that round.
       if (side == kLight && enough.passed() && i + 1 < last.load(std::memory_order_relaxed)) last.store(i + 1);
       Round& round = rounds[i];
-      // So the load will find its line in the own cache, and the store has to wait for its own.
+      // Puts the line of the load into the own cache, while the store has to wait for its line.
       (void)round.stored[1 - side].value.load(std::memory_order_relaxed);
       if (!meet(side, i)) return;
       round.stored[side].value.store(1, std::memory_order_release);

@@ -60,7 +60,7 @@ TEST_CASE("errors name file, line and field, the first one alone") {
   CHECK(missing.status().message() == "file:1: has no \"d\"");
 }
 
-TEST_CASE("what is not of the format and version is refused") {
+TEST_CASE("files of another format or version are refused") {
   CHECK(error_of("") != "");
   CHECK(error_of("[]") == "file:1: is not an object");
   CHECK(error_of("{}") == "file:1: has no \"format\"");

@@ -1,4 +1,4 @@
-// Log lines that are longer than a pipe takes in one piece, and threads that a limit refuses.
+// Log lines that are longer than PIPE_BUF, and threads that a limit refuses.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -23,7 +23,7 @@
 namespace tutti::internal {
 namespace {
 
-// What `body` writes to standard error in a child, where that is the descriptor `to`.
+// The text that `body` writes to standard error in a child whose standard error is the descriptor `to`.
 void run_in_child(int to, const std::function<void()>& body) {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
@@ -68,7 +68,7 @@ std::string in_file(const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("what a log line quotes neither begins a line nor moves a terminal's cursor", "[fork]") {
+TEST_CASE("text quoted in a log line neither begins a line nor moves a terminal's cursor", "[fork]") {
   const std::string said = in_pipe("a\nb\x1b[31mc\x7f");
   CHECK(said.find("a\\x0ab\\x1b[31mc\\x7f\n") != std::string::npos);
   CHECK(std::count(said.begin(), said.end(), '\n') == 1);
@@ -89,7 +89,7 @@ TEST_CASE("a log line that is longer than a pipe takes at once says how much is 
   }
   // Up to the limit nothing is missing.
   const std::size_t around = in_pipe("").size();
-  const std::string longest(PIPE_BUF - around - 8, 'y');  // the number of the process may be longer
+  const std::string longest(PIPE_BUF - around - 8, 'y');  // the process number may be longer
   CHECK(in_pipe(longest).find(longest + "\n") != std::string::npos);
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("a thread that a limit refuses: the error has the limits with their va
   const UniqueFd reader(ends[0]);
   const UniqueFd writer(ends[1]);
   run_in_child(writer.get(), [] {
-    // Root is not held to it.
+    // The limit does not apply to root.
     if (::getuid() == 0 && ::setuid(65534) != 0) ::_exit(1);
     const rlimit limit{1, 1};
     if (::setrlimit(RLIMIT_NPROC, &limit) != 0) ::_exit(2);

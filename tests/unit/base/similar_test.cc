@@ -1,4 +1,4 @@
-// What was probably meant by a name that is not known.
+// The suggestion for an unknown name.
 #include "base/similar.h"
 
 #include <array>
@@ -9,7 +9,7 @@
 namespace tutti::internal {
 namespace {
 
-TEST_CASE("what was probably meant by a word is found by its letters") {
+TEST_CASE("the suggestion for a word is found by its letters") {
   const auto names = std::to_array<std::string_view>({"run", "topo", "simulate", "schedule", "all_reduce", "--json"});
   CHECK(most_similar("rnu", names) == "run");
   CHECK(most_similar("tpoo", names) == "topo");

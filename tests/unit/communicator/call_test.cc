@@ -1,4 +1,4 @@
-// What the executor is given for a call depends on that call alone.
+// The executor's operation for a call depends only on that call.
 #include "calls/call.h"
 
 #include <vector>
@@ -32,7 +32,7 @@ const void* base(const executor::Operation& op, schedule::Buffer buffer) {
 
 }  // namespace
 
-TEST_CASE("only what reduces has kernels, and only an average a divisor") {
+TEST_CASE("only reductions have kernels, and only an average has a divisor") {
   Bench bench;
   for (const Collective c : {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter}) {
     const executor::Operation average = bench.bind(c, ReduceOp::kAvg, bench.with_scratch);
@@ -40,7 +40,7 @@ TEST_CASE("only what reduces has kernels, and only an average a divisor") {
     CHECK(average.divisor == 4);
     CHECK(bench.bind(c, ReduceOp::kMax, bench.with_scratch).divisor == 0);
   }
-  // After an average as before it: with kernels the executor would advertise buffers that nobody writes to.
+  // The same after an average as before it: with kernels the executor would advertise buffers that no rank writes to.
   for (const Collective c : {Collective::kBroadcast, Collective::kAllGather}) {
     const executor::Operation copies = bench.bind(c, ReduceOp::kAvg, bench.without_scratch);
     CHECK(copies.kernels == nullptr);

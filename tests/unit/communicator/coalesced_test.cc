@@ -1,4 +1,4 @@
-// Which of a group's collectives run together, and what they have then.
+// Which of a group's collectives run together, and their fingerprint and data then.
 #include "communicator/coalesced.h"
 
 #include <array>
@@ -69,7 +69,7 @@ TEST_CASE("calls run together up to the first that is of another kind, too long 
   CHECK(together(f, std::vector<Call>(50, call_of(Collective::kReduce, 256))) == Coalesced::kMostBytes / 1024);
 }
 
-TEST_CASE("what combines an element by where it lies in its block runs alone") {
+TEST_CASE("a call that combines an element depending on its position in the block runs alone") {
   const Fixture f(kRanks, "all_reduce:ring");
   f.make(Collective::kAllReduce, 0, 8);
   f.make(Collective::kAllGather, 0, 8 * kRanks);

@@ -1,4 +1,4 @@
-// Who has not arrived? What the control tree answers, and what rank 0 tells a person of that.
+// Missing ranks: the control tree's answers, and the warnings that rank 0 logs about them.
 #include <unistd.h>
 
 #include <mutex>
@@ -16,7 +16,7 @@ using tutti::internal::test::on_threads;
 
 namespace tutti::internal {
 
-// For messages.
+// For messages of the test framework.
 std::ostream& operator<<(std::ostream& out, const Absence& absence) {
   return out << "rank " << absence.rank << (absence.silent ? " silent" : "") << " behind " << absence.sequence
              << (absence.inside ? " inside" : "");
@@ -30,13 +30,13 @@ constexpr std::int64_t kLongMs = 60'000;
 constexpr std::int64_t kPatienceMs = 500;
 constexpr std::int64_t kAnswerMs = 4 * kPatienceMs;
 
-// A rank that is at an operation and keeps the answers that it gets.
+// A rank inside an operation that records the answers that it receives.
 struct Asker {
   std::shared_ptr<FailureState> failure = std::make_shared<FailureState>();
   std::mutex mutex;
   Whereabouts where{17, true};  // guarded by mutex
   std::vector<Answer> answers;  // guarded by mutex
-  Job job;                      // whose thread writes the answers
+  Job job;                      // its thread writes the answers
 
   void stand_at(Whereabouts at) {
     const std::lock_guard lock(mutex);
@@ -67,8 +67,8 @@ struct Asker {
     const std::lock_guard lock(mutex);
     return answers.back().absent;
   }
-  // Asks again until somebody is found: on a loaded machine reports may come too late for an answer, which then names
-  // fewer, and an answer may not come at all.
+  // Asks again until a rank is found: on a loaded machine reports may come too late for an answer, which then names
+  // fewer ranks, and an answer may not come at all.
   std::vector<Absence> found() {
     std::size_t heard = 0;
     for (int attempt = 0; attempt < 40; ++attempt) {
@@ -168,7 +168,7 @@ TEST_CASE("a stopped process is found by all ranks that are left, and no other i
     if (rank != victim && (only_asker < 0 || rank == only_asker)) askers[static_cast<std::size_t>(rank)]->ask();
   }
   for (int rank = 0; rank < 22; ++rank) {
-    // A question does not pass a silent rank: only those that have asked hear of it in each part.
+    // A question does not pass a silent rank: in each part, only the ranks that have asked receive an answer.
     if (rank == victim || (only_asker >= 0 && rank != only_asker)) continue;
     INFO("rank " << rank << " of those left by " << victim);
     CHECK(askers[static_cast<std::size_t>(rank)]->found() == std::vector<Absence>{{victim, true, 0}});
@@ -176,12 +176,12 @@ TEST_CASE("a stopped process is found by all ranks that are left, and no other i
   child.kill(SIGCONT);
 }
 
-TEST_CASE("ranks that have not come are found, and those that are ahead or in the operation are not") {
+TEST_CASE("missing ranks are found, and those that are ahead or in the operation are not") {
   const bool sockets = GENERATE(true, false);
   Askers askers = make_askers(13);
-  askers[0]->stand_at({17, false});  // through with it
+  askers[0]->stand_at({17, false});  // has completed it
   askers[3]->stand_at({16, false});
-  askers[7]->stand_at({12, true});  // in an earlier one
+  askers[7]->stand_at({12, true});  // in an earlier operation
   askers[9]->stand_at({0, false});
   askers[12]->stand_at({19, false});
   if (sockets) {
@@ -197,7 +197,7 @@ TEST_CASE("ranks that have not come are found, and those that are ahead or in th
   }
 }
 
-TEST_CASE("who has not come is found where the numbers of operations begin again") {
+TEST_CASE("missing ranks are found when operation numbers wrap around") {
   const bool sockets = GENERATE(true, false);
   Askers askers = make_askers(5);
   for (auto& asker : askers) asker->stand_at({1, true});
@@ -232,7 +232,7 @@ TEST_CASE("questions of all ranks at a time are few answers, and the next questi
   CHECK(askers[8]->absent() == std::vector<Absence>{{2, false, 17}});
 }
 
-TEST_CASE("the death of a rank leaves no question unanswered for ever") {
+TEST_CASE("the death of a rank leaves no question unanswered") {
   Askers askers = make_askers(6);
   join_all(make_id(), askers);
   askers[1]->job.tree->leave();
@@ -243,7 +243,7 @@ TEST_CASE("the death of a rank leaves no question unanswered for ever") {
   CHECK(askers[0]->absent().empty());
 }
 
-TEST_CASE("absent ranks in words") {
+TEST_CASE("the text about missing ranks") {
   const auto p = peers(9);
   CHECK(describe_absence(absent({}), p) == "");
   CHECK(describe_absence(absent({{5, false, 16}}), p) ==
@@ -256,7 +256,7 @@ TEST_CASE("absent ranks in words") {
         "rank 1 (host a, pid 101) is silent: its process does not answer on the control connection; "
         "rank 8 (host a, pid 108) has not called operation 17 (its last was 16)");
   CHECK(describe_absence(absent({{5, false, 16, true}}), p) == "rank 5 (host a, pid 105) is still in operation 16");
-  // Numbers begin again after 2^32.
+  // Numbers wrap around after 2^32.
   Answer wrapped = absent({{4, false, 0, true}, {5, false, UINT32_MAX, true}});
   wrapped.question.sequence = 1;
   CHECK(describe_absence(wrapped, p) == "rank 5 (host a, pid 105) is still in operation 4294967295");
@@ -265,7 +265,7 @@ TEST_CASE("absent ranks in words") {
         "rank 5 (host a, pid 105) is still in operation 15");
   CHECK(describe_absence(absent({{5, false, 15, true}, {6, false, 14}}), p) ==
         "rank 6 (host a, pid 106) has not called operation 17 (its last was 14)");
-  // Rank 6 has done what rank 5 is at.
+  // Rank 6 has completed the operation in which rank 5 is.
   CHECK(describe_absence(absent({{4, false, 15, true}, {5, false, 15, true}, {6, false, 15}}), p) ==
         "rank 6 (host a, pid 106) has not called operation 17 (its last was 15); "
         "ranks 4, 5 are still in operation 15");
@@ -275,13 +275,13 @@ TEST_CASE("absent ranks in words") {
         "ranks 1, 2 are silent: their processes do not answer on the control connections");
 }
 
-TEST_CASE("a person is told once per wait, then every minute") {
+TEST_CASE("a warning is logged once per wait, then every minute") {
   NoticeClock clock(10'000);
   const std::vector<Absence> third{{3, false, 16}};
   CHECK(clock.due(absent(third), 100'000));
-  CHECK_FALSE(clock.due(absent(third), 100'400));      // another rank asks for the same
-  CHECK_FALSE(clock.due(absent(third, 18), 101'000));  // one that is ahead
-  CHECK_FALSE(clock.due(absent({}, 18), 101'000));     // so shortly after it can be no other wait
+  CHECK_FALSE(clock.due(absent(third), 100'400));      // another rank asks about the same wait
+  CHECK_FALSE(clock.due(absent(third, 18), 101'000));  // a rank that is ahead asks
+  CHECK_FALSE(clock.due(absent({}, 18), 101'000));     // so soon after, it cannot be another wait
   CHECK(clock.due(absent(third), 160'000));            // a minute later
   CHECK_FALSE(clock.due(absent(third, 18), 160'100));
   CHECK(clock.due(absent({{4, false, 17}}, 18), 175'000));  // another wait

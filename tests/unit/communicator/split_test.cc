@@ -40,7 +40,7 @@ TEST_CASE("no two ranks of a job draw one number, and none that of the first com
   CHECK(drawn.size() == count);
 }
 
-TEST_CASE("split: what no rank can have asked for is found, word by word") {
+TEST_CASE("split: impossible requests are detected, word by word") {
   Family family(5);
   SplitRequest good;
   good.color = 0;
@@ -66,7 +66,7 @@ TEST_CASE("split: what no rank can have asked for is found, word by word") {
   CHECK(broken([](auto& r) { r.refused = -1; }));
   CHECK(broken([](auto& r) { r.text_bytes = kMostSettingsBytes + 1; }));
   CHECK(broken([](auto& r) { r.text_bytes = 0xffffffff; }));
-  // A rank that refuses says why.
+  // A rank that refuses gives a reason.
   CHECK(broken([](auto& r) { r.refused = static_cast<std::int32_t>(Code::kSystemError), r.text_bytes = 0; }));
   CHECK(broken([](auto& r) { r.refused = static_cast<std::int32_t>(Code::kSystemError), r.text_bytes = 1025; }));
   CHECK(is_possible(SplitOutcome{0}));

@@ -1,4 +1,4 @@
-// The order and the errors of a stream, without any communicator.
+// The order and the errors of a stream, without communicators.
 #include "streams/stream.h"
 
 #include <pthread.h>
@@ -22,10 +22,10 @@ std::shared_ptr<Completion> queued(Stream* stream) {
   return completion;
 }
 
-// What recursed through a chain of so many would not fit the stack on which these tests run.
+// A recursion through a chain of this length would not fit the stack on which these tests run.
 constexpr std::size_t kLong = 100'000;
 constexpr std::size_t kSmallStackBytes = std::size_t{256} << 10;
-// What looked through the chain for each of its links would take hours.
+// An algorithm that searched the chain for each of its links would take hours.
 constexpr std::int64_t kLongMs = 20'000;
 
 void on_small_stack(std::function<void()> body) {
@@ -43,14 +43,14 @@ void on_small_stack(std::function<void()> body) {
   CHECK(now_ns() - begin_ns < kLongMs * 1'000'000);
 }
 
-// Two streams that wait for each other's events in turn, behind an operation that has not ended, with another
+// Two streams that alternately wait for each other's events, behind an operation that has not ended, with another
 // operation behind every tenth wait.
 struct Chain {
   explicit Chain(std::size_t waits) : slow(queued(&streams[0])) {
     for (std::size_t i = 0; i < waits; ++i) {
       streams[1 - i % 2].wait_for(streams[i % 2].mark());
       if (i % 10 == 0) operations.push_back(queued(&streams[1 - i % 2]));
-      // Who asks in between finds no end.
+      // A query in between finds no end.
       if (i % 1000 == 0 && !streams[i % 2].query().is_ok()) ++asked;
     }
   }
@@ -82,7 +82,7 @@ TEST_CASE("an empty stream is complete") {
   CHECK(stream.synchronize().is_ok());
 }
 
-TEST_CASE("each operation is told of the one before it") {
+TEST_CASE("each operation gets the one before it") {
   Stream stream;
   const auto first = std::make_shared<Completion>();
   const auto second = std::make_shared<Completion>();
@@ -116,7 +116,7 @@ TEST_CASE("a completion is waited for, with its status") {
   CHECK(completion.status().message() == "late");
 }
 
-TEST_CASE("an error is told once, and what is queued afterwards begins anew") {
+TEST_CASE("an error is returned once, and later operations begin anew") {
   const bool by_query = GENERATE(true, false);
   Stream stream;
   queued(&stream)->complete(Status::remote("rank 3 died"));
@@ -128,12 +128,12 @@ TEST_CASE("an error is told once, and what is queued afterwards begins anew") {
   CHECK(stream.append(std::make_shared<Completion>()) == nullptr);
 }
 
-TEST_CASE("an error does not unhook what was queued while it was waited for") {
+TEST_CASE("an error does not detach operations queued during the wait for it") {
   Stream stream;
   const auto failing = queued(&stream);
   Status told;
   std::thread waiter([&] { told = stream.synchronize(); });
-  // This test, the stream, its record and the waiter hold it.
+  // This test, the stream, its record and the waiter have a reference.
   const bool waits = tutti::internal::test::eventually([&] { return failing.use_count() == 4; });
   const auto later = queued(&stream);
   failing->complete(Status::timeout("late"));
@@ -160,15 +160,15 @@ TEST_CASE("the first error since the last call is returned, also if later operat
   CHECK(ask(stream).message() == "third");
 }
 
-TEST_CASE("an error behind what is asked for is kept for the next call") {
+TEST_CASE("an error after the queried operation is kept for the next call") {
   Stream stream;
   const auto first = queued(&stream);
   Status told;
   std::thread waiter([&] { told = stream.synchronize(); });
-  // This test, the stream, its record and the waiter hold it.
+  // This test, the stream, its record and the waiter have a reference.
   const bool waits = tutti::internal::test::eventually([&] { return first.use_count() == 4; });
   const auto second = queued(&stream);
-  // Both have ended before the waiter sees it.
+  // Both have ended before the waiter notices.
   second->complete(Status::timeout("second"));
   CHECK_FALSE(second->done());
   first->complete(Status::remote("first"));
@@ -179,7 +179,7 @@ TEST_CASE("an error behind what is asked for is kept for the next call") {
   CHECK(stream.query().is_ok());
 }
 
-TEST_CASE("a stream is complete when all in it has ended, in whatever order") {
+TEST_CASE("a stream is complete when all its operations have ended, in any order") {
   Stream stream;
   const auto slow = queued(&stream);
   std::vector<std::shared_ptr<Completion>> early;
@@ -195,7 +195,7 @@ TEST_CASE("a stream is complete when all in it has ended, in whatever order") {
   CHECK(early.back()->done());
 }
 
-TEST_CASE("an event keeps the first error of what it stands for") {
+TEST_CASE("an event keeps the first error of the operations before it") {
   Stream stream;
   queued(&stream)->complete(Status::remote("told"));
   CHECK(stream.query().message() == "told");
@@ -215,13 +215,13 @@ TEST_CASE("an event keeps the first error of what it stands for") {
   }
 }
 
-TEST_CASE("what an event has failed with is an error of the stream that waits for it") {
+TEST_CASE("the error of an event is an error of the stream that waits for it") {
   Stream one;
   Stream other;
   const auto before = queued(&other);
   const auto waited_for = queued(&one);
   other.wait_for(one.mark());
-  one.wait_for(one.mark());    // in front of what comes in any case
+  one.wait_for(one.mark());    // before the following item in every case
   other.wait_for(one.mark());  // the same once more
   const auto behind = queued(&other);
   before->complete({});
@@ -244,7 +244,7 @@ TEST_CASE("what an event has failed with is an error of the stream that waits fo
   for (Stream* const stream : {&one, &other}) CHECK(stream->synchronize().is_ok());
 }
 
-TEST_CASE("the program is told of the errors that are returned to it alone") {
+TEST_CASE("only errors that were returned to the program count as reported") {
   const auto first = std::make_shared<FailureState>();
   const auto second = std::make_shared<FailureState>();
   const auto third = std::make_shared<FailureState>();
@@ -263,7 +263,7 @@ TEST_CASE("the program is told of the errors that are returned to it alone") {
   CHECK_FALSE(third->told());
 }
 
-TEST_CASE("a group keeps in the stream what has come while it was begun") {
+TEST_CASE("a group keeps operations in the stream that came while it was open") {
   Stream stream;
   const auto before = queued(&stream);
   const auto meanwhile = queued(&stream);
@@ -277,7 +277,7 @@ TEST_CASE("a group keeps in the stream what has come while it was begun") {
   const auto next = std::make_shared<Completion>();
   stream.append_behind(stream.last(), next);
   CHECK(stream.last() == next);
-  // Its other part, that of another communicator: neither waits for the other.
+  // The other part, of another communicator: neither waits for the other.
   const auto part = std::make_shared<Completion>();
   stream.append_behind(nullptr, part);
   part->complete(Status::remote("rank 3 died"));
@@ -287,7 +287,7 @@ TEST_CASE("a group keeps in the stream what has come while it was begun") {
 }
 
 TEST_CASE("a long chain of waits ends in one go, whatever in it has ended before") {
-  // The order in which the parts of the chain end, of which the last one that has not ended holds all up.
+  // The order in which the parts of the chain end; the last part that has not ended delays all.
   const bool slow_first = GENERATE(true, false);
   on_small_stack([&] {
     Chain chain(kLong);
@@ -297,7 +297,7 @@ TEST_CASE("a long chain of waits ends in one go, whatever in it has ended before
     Completion::then(*chain.streams[1].last(), std::make_unique<Counts>(&behind));
     const std::size_t half = chain.operations.size() / 2;
     if (slow_first) chain.slow->complete({});
-    // As a revoke ends what one communicator has queued.
+    // Ends the queued operations of one communicator, like a revoke.
     chain.end_operations(half, chain.operations.size(), Status::aborted("revoked"));
     for (Stream& stream : chain.streams) CHECK(stream.query().code() == Code::kInProgress);
     CHECK_FALSE(middle.done());

@@ -1,4 +1,4 @@
-// What a rank does without memory: how it ends for want of it as well.
+// A rank without memory: its errors, and how it ends.
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -16,7 +16,7 @@ thread_local bool refuses_memory = false;
 
 }  // namespace
 
-// Inlined, GCC would take them for a new and a delete that do not match.
+// If they were inlined, GCC would see a new and a delete that do not match.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   void* const found = refuses_memory ? nullptr : std::malloc(bytes != 0 ? bytes : 1);
   if (found == nullptr) throw std::bad_alloc();
@@ -38,7 +38,7 @@ TEST_CASE("a visit that never came to look ends without memory") {
   Secret secret;
   secret.fill(7);
   Listeners listeners(secret, 1);
-  // Mailboxes for connections that are shared are made when somebody looks for the first time.
+  // Mailboxes for shared connections are allocated at the first visit.
   std::optional<Listeners::Visit> visit(std::in_place, listeners, std::vector<std::uint64_t>{Listeners::shared_by(0)});
   refuses_memory = true;
   visit.reset();
@@ -46,7 +46,7 @@ TEST_CASE("a visit that never came to look ends without memory") {
   CHECK(listeners.take(Listeners::shared_by(0)).empty());
 }
 
-TEST_CASE("what has been called is counted without memory") {
+TEST_CASE("calls are counted without memory") {
   CallHistory history;
   for (std::size_t count = 1; count < 40; ++count) {
     history.begin(Collective::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 0, count);
@@ -62,13 +62,13 @@ TEST_CASE("what has been called is counted without memory") {
   CHECK(numbers.calls.empty());
 }
 
-TEST_CASE("a thread rank leaves without memory, and its peers hear no worse of it") {
+TEST_CASE("a thread rank leaves without memory, and its peers see a normal departure") {
   constexpr int kRanks = 3;
   Result<std::vector<Job>> jobs = make_in_process_jobs(kRanks);
   REQUIRE(jobs.is_ok());
   std::vector<CallHistory> histories(kRanks);
   std::vector<std::shared_ptr<FailureState>> failures;
-  // Rank 2 has not called the last one yet.
+  // Rank 2 has not called the last operation yet.
   for (std::size_t r = 0; r < kRanks; ++r) {
     for (int i = r == 2 ? 1 : 0; i < 20; ++i) {
       histories[r].begin(Collective::kReduceScatterV, DataType::kFloat32, ReduceOp::kSum, 0, 1000);

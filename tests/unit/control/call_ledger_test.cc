@@ -1,4 +1,4 @@
-// Which reports of calls are proof that ranks differ, and which are none.
+// Reports of calls: which ones prove that ranks differ, and which ones do not.
 #include "control/call_ledger.h"
 
 #include <string>
@@ -51,7 +51,7 @@ TEST_CASE("the same call under different numbers, or only one rank's, proves not
   CHECK(ledger.add(2, {record(9, 7)}, &is_new).is_ok());
 }
 
-TEST_CASE("calls that differ in the second word alone differ") {
+TEST_CASE("calls that differ only in the second word differ") {
   CallLedger ledger;
   bool is_new = false;
   CallRecord huge = record(1, 5);
@@ -80,14 +80,14 @@ TEST_CASE("one call that is run in two ways is a mismatch once both ways are kno
   CHECK(contains(s.message(), "rank 1 runs call 5 as 1 by ring, rank 4 runs it by tree"));
 }
 
-TEST_CASE("calls whose numbers come again are not taken for those of long ago") {
+TEST_CASE("calls with repeated numbers are not mistaken for old ones") {
   CallLedger ledger;
   bool is_new = false;
   REQUIRE(ledger.add(0, {record(4, 5), record(5, 6)}, &is_new).is_ok());
   REQUIRE(ledger.add(0, {record(1U << 30, 5)}, &is_new).is_ok());
   REQUIRE(ledger.add(0, {record(3U << 30, 5)}, &is_new).is_ok());
   CHECK(ledger.add(1, {record(4, 6), record(5, 7)}, &is_new).is_ok());
-  // Where they begin again they still follow each other.
+  // Numbers that wrap around still follow each other.
   REQUIRE(ledger.add(1, {record(UINT32_MAX, 7), record(0, 8)}, &is_new).is_ok());
   CHECK(ledger.add(2, {record(0, 9)}, &is_new).code() == Code::kMismatch);
   CHECK(ledger.add(2, {record(UINT32_MAX, 9)}, &is_new).code() == Code::kMismatch);

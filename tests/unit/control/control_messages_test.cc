@@ -1,4 +1,4 @@
-// Frames of the control tree that hold what many ranks tell: short if they tell alike, and refused if damaged.
+// Frames of the control tree with messages of many ranks: short if the messages are alike, and refused if damaged.
 #include "control/control_messages.h"
 
 #include <random>
@@ -30,7 +30,7 @@ TEST_CASE("control messages: parts of any lengths come out as they went in") {
     Parts parts{7, ranks - 1, RankSet(0, ranks), {}};
     std::string bytes;
     for (int rank = 0; rank < ranks; ++rank) {
-      // Of other lengths, or with some changes.
+      // With different lengths, or with some changes.
       if (random() % 2 == 0) bytes.assign(random() % 1000, static_cast<char>(random() % 3));
       for (auto changes = random() % 5; changes > 0 && !bytes.empty(); --changes) {
         bytes[random() % bytes.size()] = static_cast<char>(random() % 3);
@@ -67,7 +67,7 @@ TEST_CASE("control messages: parts that are cut off, too long or of ranks that a
   CHECK(is_refused(whole, 2));
   CHECK(is_refused(whole + "z", 3));
   for (std::size_t length = 0; length < whole.size(); ++length) CHECK(is_refused(whole.substr(0, length), 3));
-  // Every byte changed: refused, or taken as something else, but never read beyond the end.
+  // With every byte changed: the frame is refused, or decoded differently, but never read beyond its end.
   for (std::size_t at = 0; at < whole.size(); ++at) {
     for (const char value : {'\0', '\xff', '\x7f'}) {
       std::string damaged = whole;

@@ -1,4 +1,4 @@
-// Sets of ranks, against sets of the standard library.
+// Sets of ranks, compared with sets of the standard library.
 #include "control/rank_set.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ TEST_CASE("rank sets: sums, differences and look-ups are those of sets") {
   }
 }
 
-TEST_CASE("rank sets: what is one range in the end is kept as one, in whatever order it comes") {
+TEST_CASE("rank sets: adjacent ranges are merged, in any order") {
   RankSet all;
   for (const int rank : {3, 1, 0, 5, 2, 4}) all.add(RankSet(rank, rank + 1));
   CHECK(all == RankSet(0, 6));

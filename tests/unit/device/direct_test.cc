@@ -1,4 +1,4 @@
-// Ranks whose kernels rendezvous on a device (device/direct.h), run by threads of the host.
+// Ranks whose kernels rendezvous on a device (device/direct.h), run by host threads.
 #include "device/direct.h"
 
 #include <memory>
@@ -67,7 +67,7 @@ TEST_CASE("direct: a rank whose peer's launch dies after the rendezvous ends at 
   });
   auto own = block();
   const DirectCall call = pair.call(0, 20'000'000);
-  // It may be that the other does not come in so short a time: then it ends as well.
+  // The other may not arrive within so short a time: then it ends as well.
   run_directly(call, own);
   const DirectReport report = unpack_report(pair.control.reports[0]);
   CHECK(report.outcome == DirectOutcome::kTimeout);

@@ -1,4 +1,4 @@
-// What two ranks' histories say of each other.
+// Comparison of two ranks' histories.
 #include "control/call_comparison.h"
 
 #include <string>
@@ -77,7 +77,7 @@ TEST_CASE("a summary has all of the last calls where their numbers begin again")
     REQUIRE(summary.calls.size() == CallHistory::kKept);
     for (std::uint32_t i = 0; i < CallHistory::kKept; ++i) CHECK(summary.calls[i].sequence == before + 5 + i);
   }
-  // The last that has a slot is number 0.
+  // The last operation with a slot has number 0.
   CallHistory history(UINT32_MAX - 3);
   broadcast(&history, 1, 4);
   CHECK(history.sequence() == 0);
@@ -85,7 +85,7 @@ TEST_CASE("a summary has all of the last calls where their numbers begin again")
   CHECK(history.summary().hash == history.hash());
 }
 
-TEST_CASE("who is further has not called anything else") {
+TEST_CASE("a rank that is further has not called a different operation") {
   CallHistory a;
   CallHistory b;
   broadcast(&a, 0, 5);
@@ -115,7 +115,7 @@ TEST_CASE("the first call that differs is named") {
   CHECK(contains(s, "rank 9 runs operation 4, broadcast(count 40, float, root 2)"));
 }
 
-TEST_CASE("a difference that nobody remembers is one all the same") {
+TEST_CASE("a difference in forgotten calls is still detected") {
   CallHistory a;
   CallHistory b;
   broadcast(&a, 1);
@@ -123,11 +123,11 @@ TEST_CASE("a difference that nobody remembers is one all the same") {
   broadcast(&a, 0, 30);
   broadcast(&b, 0, 30);
   CHECK(contradiction(0, a.summary(), 1, b.summary()).code() == Code::kMismatch);
-  // Far apart: the last calls have no number in common, and the hashes at one number are not known.
+  // Far apart: the last calls have no number in common, and the hashes at a common number are not known.
   broadcast(&a, 0, 30);
   CHECK(contradiction(0, a.summary(), 1, b.summary()).is_ok());
   CHECK(difference(0, a.summary(), 1, b.summary()).code() == Code::kMismatch);
-  // One after the other's end: the hash before it is known.
+  // One begins right after the other's end: the hash before it is known.
   CallHistory c;
   broadcast(&c, 1);
   broadcast(&c, 0, 31);

@@ -1,4 +1,4 @@
-// Decisions: rank 0 selects and proves, and tells; the others take what they are told, or decide by themselves.
+// Decisions: rank 0 selects and proves, and announces the result; the other ranks use it, or decide themselves.
 #include "epoch/decisions.h"
 
 #include <bit>
@@ -16,7 +16,7 @@ namespace {
 constexpr int kRanks = 16;
 constexpr Decisions::CallKind kAllReduceOf8{Collective::kAllReduce, schedule::Order::kAny, 4};
 
-// The trees of ranks that watch, and what each is told.
+// The trees of ranks that watch, and the decisions that each has received.
 struct Told {
   explicit Told(int ranks) : told(static_cast<std::size_t>(ranks)) {
     auto made = make_in_process_jobs(ranks);
@@ -40,14 +40,14 @@ const algorithms::AlgorithmEntry* all_reduce(const char* name) {
   return entry;
 }
 
-// A rank that waits for what it is told waits no longer than this in these tests.
+// In these tests, a rank waits at most this long for a decision.
 Deadline soon() {
   return Deadline::after_ms(50);
 }
 
 }  // namespace
 
-TEST_CASE("rank 0 tells each selection and each proof once, and the others know it") {
+TEST_CASE("rank 0 announces each selection and each proof once, and the others know it") {
   const Told job(kRanks);
   const FailureState failure;
   Decisions of_root(job.tree(0), failure, 0, kRanks, 1);
@@ -70,7 +70,7 @@ TEST_CASE("rank 0 tells each selection and each proof once, and the others know 
   CHECK(of_other.selected({Collective::kAllReduce, schedule::Order::kAny, 5}) == nullptr);
 }
 
-TEST_CASE("a rank that is not told waits until its patience or the deadline ends, or the communicator fails") {
+TEST_CASE("a rank without a decision waits until its limit or the deadline, or until the communicator fails") {
   const Told job(kRanks);
   FailureState failure;
   const Decisions decisions(job.tree(3), failure, 3, kRanks, 1);
@@ -84,11 +84,11 @@ TEST_CASE("a rank that is not told waits until its patience or the deadline ends
         nullptr);
 }
 
-TEST_CASE("a rank that waits for a decision goes on when it comes") {
+TEST_CASE("a rank that waits for a decision continues when it arrives") {
   const Told job(kRanks);
   const FailureState failure;
   Decisions of_root(job.tree(0), failure, 0, kRanks, 1);
-  // So patient that the wait ends by the decision alone.
+  // With a timeout so long that only the decision ends the wait.
   Decisions of_other(job.tree(3), failure, 3, kRanks, 1e4);
   const algorithms::AlgorithmEntry* found = nullptr;
   std::thread waits([&] { found = of_other.await_selected(kAllReduceOf8, Deadline::after_ms(600'000)); });
@@ -129,7 +129,7 @@ TEST_CASE("a decision that is damaged, or names an unknown algorithm, is ignored
   CHECK(of_other.selected(kAllReduceOf8) == all_reduce("ring"));
 }
 
-TEST_CASE("plans: rank 0 tells what it has selected, once for a size class") {
+TEST_CASE("plans: rank 0 announces its selection, once for a size class") {
   const Told job(kRanks);
   const Fixture f(kRanks, "", 60'000, 0, job.tree(0));
   f.make(Collective::kAllReduce, 0, 1000);
@@ -139,7 +139,7 @@ TEST_CASE("plans: rank 0 tells what it has selected, once for a size class") {
   CHECK(job.told[1].size() == 2);
 }
 
-TEST_CASE("plans: another rank takes what rank 0 has selected, and simulates nothing") {
+TEST_CASE("plans: another rank uses rank 0's selection, and simulates nothing") {
   const Told job(kRanks);
   const std::string own = Fixture(kRanks).plans->describe(Collective::kAllReduce, 1000).value();
   // The slowest of all for a few bytes.
@@ -151,7 +151,7 @@ TEST_CASE("plans: another rank takes what rank 0 has selected, and simulates not
   f.plans->decisions().hear(job.told[5].at(0));
   CHECK_FALSE(f.plans->takes_long(Collective::kAllReduce, 0, 1000));
   CHECK(f.make(Collective::kAllReduce, 0, 1000)->identity.text.find("by ring,") == 0);
-  // Of another size class it was told nothing: it decides by itself.
+  // For another size class no decision came: it decides itself.
   CHECK(f.plans->takes_long(Collective::kAllReduce, 0, 8));
   CHECK(f.make(Collective::kAllReduce, 0, 8)->identity.text.find("by ring,") == std::string::npos);
 }
@@ -166,16 +166,16 @@ TEST_CASE("plans: an exchange of a split connects each rank with few others, tho
       few.plans->make(Collective::kAllGather, 0, static_cast<std::size_t>(ranks) * 24, &few.history, Demand::kFewPeers);
   REQUIRE(made.is_ok());
   CHECK(few.links->asked.size() <= 2 * static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(ranks))));
-  // The program's own calls of this size are planned apart from that.
+  // The program's own calls of this size have a separate plan.
   CHECK(few.plans->find(Collective::kAllGather, 0, static_cast<std::size_t>(ranks) * 24) == nullptr);
-  // What is forced holds for a split as well.
+  // A forced algorithm applies to a split as well.
   auto forced =
       all.plans->make(Collective::kAllGather, 0, static_cast<std::size_t>(ranks) * 24, &all.history, Demand::kFewPeers);
   REQUIRE(forced.is_ok());
   CHECK((*forced)->identity.text.find("by direct,") == 0);
 }
 
-TEST_CASE("plans: what rank 0 says of an algorithm that does not serve these ranks does not count") {
+TEST_CASE("plans: a decision for an algorithm that does not support these ranks is ignored") {
   const Told job(kRanks);
   const Fixture f(kRanks, "", 60'000, 5, job.tree(5));
   const FailureState failure;
@@ -185,16 +185,16 @@ TEST_CASE("plans: what rank 0 says of an algorithm that does not serve these ran
   CHECK(f.make(Collective::kAllReduce, 0, 1000)->identity.text.find("by hierarchical,") == std::string::npos);
 }
 
-TEST_CASE("plans: a proof is rank 0's, and the others are told that it has been done") {
-  // No number that the tests prove.
+TEST_CASE("plans: rank 0 makes the proof, and the others hear that it is done") {
+  // A number of ranks for which the tests prove nothing.
   constexpr int kUnproven = 83;
   const Told job(kUnproven);
   const auto* const ring = all_reduce("ring");
   const algorithms::World world{kUnproven, {}, {}};
   REQUIRE_FALSE(algorithms::proven_by_tests(*ring, world, 0));
   const Fixture root(kUnproven, "ring", 60'000, 0, job.tree(0));
-  root.links->refusal = Status::timeout("nobody came");  // after the proof
-  CHECK(root.plans->make(Collective::kAllReduce, 0, 1000, &root.history).status().message() == "nobody came");
+  root.links->refusal = Status::timeout("no rank came");  // after the proof
+  CHECK(root.plans->make(Collective::kAllReduce, 0, 1000, &root.history).status().message() == "no rank came");
   REQUIRE(job.told[5].size() == 1);
   const Fixture other(kUnproven, "ring", 60'000, 5, job.tree(5));
   CHECK(other.plans->takes_long(Collective::kAllReduce, 0, 1000));

@@ -1,4 +1,4 @@
-// What follows from the address book: hosts, load, and whose settings hold.
+// Values derived from the address table: hosts, load, and the settings that apply.
 #include "epoch/membership.h"
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace {
 using Hosts = std::vector<std::vector<int>>;
 
 struct Place {
-  int machine;  // 0: its kernel tells none
+  int machine;  // 0: its kernel reports no id
   int process;
   std::uint64_t network;
-  const char* cpus;  // four processors a hexadecimal digit, the lowest first
+  const char* cpus;  // four processors per hexadecimal digit, the lowest first
 };
 
 topology::ProcessorSet mask(const std::string& digits) {
@@ -57,7 +57,7 @@ Membership member(int rank, std::vector<PeerInfo> peers, const std::string& tran
   return std::move(made).value();
 }
 
-// That of a rank in the communicator of some of its parent's.
+// The membership of a rank in a communicator of some of its parent's ranks.
 Membership member_of_split(int rank, const Membership& parent, const std::vector<int>& members) {
   std::vector<PeerInfo> peers;
   for (const int member : members) {
@@ -98,7 +98,7 @@ TEST_CASE("lists of transports are read, in the registry's order") {
   CHECK(names(kDefaultTransports) == "shm verbs tcp ");
 }
 
-TEST_CASE("lists of transports that make no sense are refused by name") {
+TEST_CASE("invalid lists of transports are refused by name") {
   for (const char* text : {"", "ib", "shm,ib", "shm,,tcp", " shm", "SHM", "sim", "sim:1", "shm:", "shm:x", "tcp:netns",
                            "verbs:1", "shm,", ","}) {
     INFO('"' << text << '"');
@@ -115,7 +115,7 @@ TEST_CASE("hosts are the ranks that can share memory, whatever their order") {
   CHECK(member(1, book(places), "tcp").hosts == Hosts{{0}, {1}, {2}, {3}, {4}});
 }
 
-TEST_CASE("machines whose kernel tells no identity are all different") {
+TEST_CASE("machines whose kernel reports no identity are all different") {
   const Membership m = member(0, book({{0, 1, 7, "1"}, {0, 2, 7, "1"}}));
   CHECK(m.hosts == Hosts{{0}, {1}});
   CHECK(m.ranks_per_cpu == 1);
@@ -138,7 +138,7 @@ std::vector<PeerInfo> with_places(std::vector<PeerInfo> peers, const std::vector
 
 const std::vector<Place> kTwoMachines = {{1, 1, 7, "3"}, {1, 2, 7, "3"}, {2, 3, 7, "3"}, {1, 4, 7, "3"}};
 
-TEST_CASE("the machines' graph is of what ranks tell of their places and ports") {
+TEST_CASE("the machines' graph is made from the ranks' places and ports") {
   const Membership m =
       member(0, with_places(book(kTwoMachines), {{0, 0}, {1, 1}, {0, 0}, {0, 0}}, {100, 25.5, 40, 100}));
   CHECK(m.port_gbits == 25.5);
@@ -146,7 +146,7 @@ TEST_CASE("the machines' graph is of what ranks tell of their places and ports")
   CHECK(world.hosts == algorithms::Hosts(m.hosts));
   REQUIRE(world.hierarchy.size() == 2);
   CHECK(world.hierarchy[1] == algorithms::Hosts{{0, 3}, {1}, {2}});
-  // Of a split, what its own ranks have told.
+  // For a split, the reports of its own ranks.
   const Membership part = member_of_split(0, m, {0, 1});
   CHECK(selection::world_of(*part.graph).hierarchy.empty());
   CHECK(part.graph->nodes.size() > 1);
@@ -155,7 +155,7 @@ TEST_CASE("the machines' graph is of what ranks tell of their places and ports")
   CHECK(selection::world_of(*unknown.graph).hierarchy.size() == 1);
 }
 
-TEST_CASE("rank 0's description of the machines holds, if they are the job's") {
+TEST_CASE("rank 0's description of the machines applies, if they are the job's") {
   topology::Cluster cluster;
   cluster.hosts = 2;
   cluster.ranks_per_host = 2;
@@ -177,25 +177,26 @@ TEST_CASE("rank 0's description of the machines holds, if they are the job's") {
 }
 
 TEST_CASE("load counts the ranks on the processors that they may use") {
-  // Two that are pinned apart.
+  // Two ranks that are pinned to different processors.
   CHECK_FALSE(member(0, book({{1, 1, 7, "1"}, {1, 2, 7, "2"}})).oversubscribed);
   // Two on one processor: the fifth.
   const Membership one = member(1, book({{1, 1, 7, "01"}, {1, 2, 7, "01"}}));
   CHECK(one.oversubscribed);
   CHECK(one.ranks_per_cpu == 2);
-  // Three on two, and one alone: each knows whether it is oversubscribed, and all the worst load.
+  // Three ranks on two processors, and one rank alone: each knows whether it is oversubscribed, and all know the worst
+  // load.
   const std::vector<Place> places = {{1, 1, 7, "3"}, {1, 2, 7, "3"}, {2, 3, 7, "3"}, {1, 4, 7, "3"}};
   CHECK(member(0, book(places)).oversubscribed);
   CHECK_FALSE(member(2, book(places)).oversubscribed);
   for (const int rank : {0, 2}) CHECK(member(rank, book(places)).ranks_per_cpu == 1.5);
 }
 
-TEST_CASE("all know the control group that has least time for its ranks") {
+TEST_CASE("all ranks know the control group with the least time for its ranks") {
   const Place eight{1, 1, 7, "ff"};
   const Quotas two_of_eight = {{1, 2000}};
   const auto group_of = [](const std::vector<Place>& places, const std::vector<Quotas>& quotas, int rank = 0) {
     const Membership m = member(rank, with_quotas(book(places), quotas));
-    // They have processors of their own all the same.
+    // They have their own processors nevertheless.
     CHECK_FALSE(m.oversubscribed);
     return std::pair(m.machine.group_ranks, m.machine.group_millicpus);
   };
@@ -227,10 +228,10 @@ TEST_CASE("ranks of a split that cannot all run at once count all of the job tha
       CHECK(part.machine.ranks == members.size());
       CHECK(part.preferred_processor == whole.preferred_processor);
       CHECK(part.preferred_processor_step_bytes == whole.preferred_processor_step_bytes);
-      // And so does a split of the split.
+      // The same for a split of the split.
       const Membership again = member_of_split(0, part, {rank, (rank + 1) % 3, (rank + 2) % 3});
       CHECK(again.ranks_per_cpu == 4.5);
-      // Those that can all run at once are alone.
+      // Ranks that can all run at once are not oversubscribed.
       const Membership pair = member_of_split(0, part, {rank, (rank + 1) % 3});
       CHECK_FALSE(pair.oversubscribed);
       CHECK(pair.ranks_per_cpu == 1);
@@ -245,7 +246,7 @@ TEST_CASE("ranks of a split that cannot all run at once count all of the job tha
     preferred.push_back(member_of_split(0, whole, {rank, 1, 3, 6}).preferred_processor);
   }
   CHECK(preferred == std::vector<int>{1, 0, 1, 0});
-  // What counts is where the members are.
+  // Only the machines of the members count.
   const std::vector<Place> machines = {two, {2, 2, 7, "3"}, two, two, two, {2, 3, 7, "3"}, {2, 3, 7, "3"}, two};
   const std::vector<int> spread = {1, 7, 3, 0};
   const Membership here = member_of_split(1, member(7, book(machines)), spread);
@@ -260,7 +261,7 @@ TEST_CASE("ranks of a split that cannot all run at once count all of the job tha
 TEST_CASE("another communicator of a process knows of those that it is in already") {
   const Place two{1, 1, 7, "3"};
   CHECK(known_load() == 0);
-  // Of so many ranks, of which the second tells what it knows.
+  // A job of this many ranks, of which the second reports what it knows.
   const auto made_beside = [&](std::size_t ranks, double known) {
     std::vector<PeerInfo> peers = book(std::vector<Place>(ranks, two));
     auto settings = RankSettings::unpack(peers[1].settings);
@@ -288,17 +289,17 @@ TEST_CASE("another communicator of a process knows of those that it is in alread
     CHECK(RankSettings::unpack(self->settings)->known_load == 5);
   }
   CHECK(known_load() == 0);
-  // What is known by others' telling is not told on.
+  // A value learned from another rank's report is not reported again.
   std::optional<Membership> whole = member(0, made_beside(4, 7));
   CHECK(whole->ranks_per_cpu == 7);
   CHECK(known_load() == 2);
-  // A communicator that is split off keeps the load of the one that it comes from.
+  // A communicator that is split off keeps the load of its parent.
   const Membership part = member_of_split(0, *whole, {0, 2});
   whole.reset();
   CHECK(known_load() == 2);
 }
 
-TEST_CASE("ranks that take turns are shared out evenly over the processors that all of them may use") {
+TEST_CASE("oversubscribed ranks are distributed evenly over the processors that all of them may use") {
   const auto preferred = [](const std::vector<Place>& places) {
     std::vector<int> result;
     for (std::size_t r = 0; r < places.size(); ++r) {
@@ -309,10 +310,10 @@ TEST_CASE("ranks that take turns are shared out evenly over the processors that 
   using Processors = std::vector<int>;
   const Place two{1, 1, 7, "3"};
   CHECK(preferred({two, two, two, two}) == Processors{0, 0, 1, 1});
-  // The second and the fifth processor; ranks of another machine between them, each with a processor of its own.
+  // The second and the fifth processor; ranks of another machine between them, each with its own processor.
   const Place some{1, 1, 7, "21"};
   CHECK(preferred({some, {2, 2, 7, "3"}, some, {2, 3, 7, "3"}, some, some}) == Processors{1, -1, 1, -1, 4, 4});
-  // Not oversubscribed, in no even numbers, not free to use the same ones.
+  // Not if they are not oversubscribed, not evenly distributed, or not free to use the same processors.
   CHECK(preferred({two, two}) == Processors{-1, -1});
   CHECK(preferred({two, two, two}) == Processors{-1, -1, -1});
   CHECK(preferred({two, two, two, {1, 1, 7, "1"}}) == Processors{-1, -1, -1, -1});
@@ -340,13 +341,13 @@ TEST_CASE("all ranks fill the same number of slots, by the smallest cache of all
   CHECK(slots({4 * kMib, 4 * kMib, 4 * kMib, 4 * kMib}) == 5);
   CHECK(slots({4 * kMib, 4 * kMib, 3 * kMib, 4 * kMib}) == 4);
   CHECK(slots({4 * kMib, 4 * kMib, 4 * kMib, 0}) == 2);
-  // Nothing fits, all fits, nobody takes turns.
+  // Nothing fits; everything fits; no rank is oversubscribed.
   CHECK(slots({kMib, kMib, kMib, kMib}) == 8);
   CHECK(slots({64 * kMib, 64 * kMib, 64 * kMib, 64 * kMib}) == 8);
   CHECK(slots({2 * kMib, 2 * kMib}) == 32);
 }
 
-TEST_CASE("ranks read each other's memory as far as all want it") {
+TEST_CASE("ranks read each other's memory as far as all their settings allow") {
   const auto reading = [&](const std::vector<MemoryReads>& wanted) {
     std::vector<PeerInfo> peers = book(std::vector<Place>(wanted.size(), Place{1, 1, 7, "ff"}));
     for (PeerInfo& p : peers) {
@@ -364,11 +365,11 @@ TEST_CASE("ranks read each other's memory as far as all want it") {
   CHECK(reading({kNever, kAlways, kAlways}) == kNever);
 }
 
-TEST_CASE("the algorithm of rank 0 holds for all") {
+TEST_CASE("the algorithm of rank 0 applies to all") {
   CHECK(member(1, book({{1, 1, 7, "1"}, {1, 2, 7, "1"}}, "ring")).algorithm == "ring");
 }
 
-TEST_CASE("settings survive their packing, and damage is seen") {
+TEST_CASE("packed settings are unpacked unchanged, and damage is detected") {
   RankSettings settings;
   settings.cpus.set(0).set(77).set(topology::kMaxProcessors - 1);
   settings.algorithm = "all_reduce:ring\nalgorithm=chain";
@@ -418,7 +419,7 @@ TEST_CASE("a rank that cannot share memory: its pairs use tcp, also after a spli
   }
 }
 
-TEST_CASE("a file that a variable names and that cannot be read is the variable's fault") {
+TEST_CASE("the error about an unreadable file names the variable") {
   for (const char* path : {"/no/such/file", "/etc/passwd"}) {
     INFO(path);
     Settings tuning;

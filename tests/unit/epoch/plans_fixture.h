@@ -27,7 +27,7 @@ class RefusedLinks final : public MakingLinks {
   const Status why_;
 };
 
-// Counts what is asked for, and fails on demand.
+// Counts the links that are requested, and fails on demand.
 class CountingLinks final : public LinkMaker {
  public:
   explicit CountingLinks(std::unique_ptr<LinkMaker> inner) : inner_(std::move(inner)) {}
@@ -63,12 +63,12 @@ inline Membership threads(const std::vector<int>& machines, const std::string& a
   return std::move(made).value();
 }
 
-// The plans of one rank of a job of threads, of which the others never come: links between threads wait for nobody.
+// The plans of one rank of a job of threads, whose other ranks never come: links between threads wait for no peer.
 struct Fixture {
   explicit Fixture(int ranks, const std::string& algorithm = "", std::int64_t timeout_ms = 60'000, int rank = 0,
                    ControlTree* tree = nullptr)
       : membership(threads(std::vector<int>(static_cast<std::size_t>(ranks), 1), algorithm, rank)) {
-    // Where links to more ranks are asked for they are refused.
+    // Requests for links to more ranks are refused.
     auto made = ThreadRanks::create(std::min(ranks, 64), membership.transports);
     REQUIRE(made.is_ok());
     thread_ranks = *made;

@@ -1,4 +1,4 @@
-// Plans: found after they were made, shared between size classes, links asked for once.
+// Plans: found after they were made, shared between size classes, links requested once.
 #include "epoch/plans.h"
 
 #include <sys/resource.h>
@@ -71,10 +71,10 @@ TEST_CASE("links are made once for all plans, to the peers that a plan names") {
 
 TEST_CASE("without links there is no plan, and the error is the links'") {
   const Fixture f(3);
-  f.links->refusal = Status::timeout("nobody came");
+  f.links->refusal = Status::timeout("no rank came");
   const Status s = f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status();
   CHECK(s.code() == Code::kTimeout);
-  CHECK(s.message() == "nobody came");
+  CHECK(s.message() == "no rank came");
   CHECK(f.plans->find(Collective::kAllReduce, 0, 8) == nullptr);
   f.links->refusal = {};
   const executor::Plan* plan = f.make(Collective::kAllReduce, 0, 8);
@@ -82,7 +82,7 @@ TEST_CASE("without links there is no plan, and the error is the links'") {
   CHECK(f.plans->find(Collective::kAllReduce, 0, 8) == plan);
 }
 
-TEST_CASE("an algorithm that cannot be had is an error, not another algorithm") {
+TEST_CASE("an unavailable algorithm is an error, not another algorithm") {
   const Fixture f(3, "all_reduce:quantum");
   const Status s = f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status();
   CHECK(s.code() == Code::kInvalidUsage);
@@ -110,7 +110,7 @@ TEST_CASE("the description names the transports of the hosts") {
   CHECK(described({1, 1, 1, 1}) == "ring over shm");
   CHECK(described({1, 2, 3, 4}) == "ring over tcp");
   CHECK(described({1, 1, 2, 2}) == "ring over shm+tcp");
-  CHECK(described({1, 2, 2}) == "ring over shm+tcp");  // of this rank's own links none is through shared memory
+  CHECK(described({1, 2, 2}) == "ring over shm+tcp");  // this rank has no link through shared memory
   CHECK(described({1}) == "ring over memory");
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("the choice is explained by why it is made, and by what the candidates
   CHECK(explained(membership).at(0).starts_with("measured to be fastest: TUTTI_TUNING; predictions with "));
 }
 
-TEST_CASE("lines are left out whole where there is no room for them") {
+TEST_CASE("lines for which there is no room are omitted completely") {
   const std::vector<std::string> lines = {"ring over shm", "why", "ring: 1", "direct: 2"};
   CHECK(lines_within(lines, 100) == "ring over shm\nwhy\nring: 1\ndirect: 2");
   CHECK(lines_within(lines, 36) == "ring over shm\nwhy\nring: 1\ndirect: 2");
@@ -157,14 +157,14 @@ TEST_CASE("lines are left out whole where there is no room for them") {
   CHECK(lines_within(lines, 3) == "ring over shm");
 }
 
-// 400 ranks are none that the tests have proven, and their proof is worth its cost.
+// The tests have not proven 400 ranks, and their proof takes long enough to be interrupted.
 TEST_CASE("a proof ends with the communicator's failure") {
   Fixture f(400, "all_reduce:ring");
   REQUIRE(f.failure.fail(Status::aborted("rank 7 aborted the communicator")));
   const Status s = f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status();
   CHECK(s.code() == Code::kAborted);
   CHECK(s.message() == "rank 7 aborted the communicator");
-  CHECK(f.links->asked.empty());  // it had not been finished
+  CHECK(f.links->asked.empty());  // the proof had not finished
 }
 
 TEST_CASE("a proof ends at the operation's deadline") {
@@ -175,13 +175,13 @@ TEST_CASE("a proof ends at the operation's deadline") {
   CHECK(f.links->asked.empty());
 }
 
-TEST_CASE("a schedule whose proof would cost too much goes without") {
+TEST_CASE("a schedule whose proof would cost too much is not proven") {
   Fixture f(3000, "all_reduce:ring");
-  f.links->refusal = Status::timeout("nobody came");
+  f.links->refusal = Status::timeout("no rank came");
   rusage before{};
   rusage after{};
   REQUIRE(::getrusage(RUSAGE_SELF, &before) == 0);
-  CHECK(f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status().message() == "nobody came");
+  CHECK(f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status().message() == "no rank came");
   REQUIRE(::getrusage(RUSAGE_SELF, &after) == 0);
   CHECK(after.ru_maxrss - before.ru_maxrss < 300 * 1024);  // KiB; the proof takes 2 GiB
 }

@@ -1,4 +1,4 @@
-// Who of several threads connects two ranks, and when again.
+// Which of several threads connects two ranks, and when they connect again.
 #include <sys/socket.h>
 
 #include <array>
@@ -64,7 +64,7 @@ TEST_CASE("a connection that has been lost is made again, for the links to come"
   CHECK(begun.value() == nullptr);
 }
 
-TEST_CASE("a connection over the network says that the ranks share none") {
+TEST_CASE("a connection over the network means that the ranks share no memory") {
   ShmPairs pairs;
   const Owner owner;
   UniqueFd peer;

@@ -1,4 +1,4 @@
-// Which transport connects whom, and what RDMA needs to be told for that.
+// Which transport connects which ranks, and the descriptions that RDMA needs for that.
 #include <algorithm>
 #include <vector>
 
@@ -68,7 +68,7 @@ TEST_CASE("the first transport that can connects two ranks") {
   CHECK(name_of(m.connecting(0, 1)) == "shm");
   CHECK(name_of(m.connecting(2, 1)) == "shm");
   CHECK(name_of(m.connecting(0, 3)) == "tcp");
-  // Where a Unix socket cannot be reached.
+  // If a Unix socket cannot be reached.
   CHECK(name_of(m.connecting(0, 1, ConnectionKind::kTcp)) == "tcp");
   CHECK(name_of(m.connecting(0, 3, ConnectionKind::kUnix)) == "none");
   CHECK(name_of(m.within_hosts) == "shm");
@@ -84,7 +84,7 @@ TEST_CASE("RDMA connects ranks of different hosts that have told of ports which 
   const std::vector<Place> places = {{1, 7, with_port("a")}, {1, 7, with_port("a")}, {2, 7, with_port("a")}};
   for (const int rank : {0, 1, 2}) {
     Membership m = member(rank, places, "shm,verbs,tcp");
-    CHECK(name_of(m.connecting(0, 2)) == "tcp");  // nobody has told yet
+    CHECK(name_of(m.connecting(0, 2)) == "tcp");  // no rank has sent its description yet
     CHECK(name_of(m.between_hosts) == "tcp");
     REQUIRE(m.hear(book(places, true)).is_ok());
     CHECK(name_of(m.connecting(0, 2)) == "verbs");
@@ -96,7 +96,7 @@ TEST_CASE("RDMA connects ranks of different hosts that have told of ports which 
   }
 }
 
-TEST_CASE("where some ranks cannot use RDMA the others do, and all choose by the slower network") {
+TEST_CASE("if some ranks cannot use RDMA, the others do, and all select for the slower network") {
   const std::vector<Place> places = {
       {1, 7, with_port("a")}, {2, 7, with_port("a")}, {3, 7, without_port("the cable is out")}};
   for (const int rank : {0, 1, 2}) {
@@ -110,7 +110,7 @@ TEST_CASE("where some ranks cannot use RDMA the others do, and all choose by the
   }
 }
 
-TEST_CASE("who must use RDMA and cannot is told why") {
+TEST_CASE("a rank that must use RDMA and cannot gets the reason") {
   std::vector<Place> places = {{1, 7, with_port("a")}, {2, 7, without_port("the cable is out")}};
   Membership m = member(0, places, "shm,verbs");
   const Status without = m.hear(book(places, true));
@@ -124,7 +124,7 @@ TEST_CASE("who must use RDMA and cannot is told why") {
   CHECK(unreachable.message().find("no RDMA port of rank 0 reaches one of rank 1") == 0);
 }
 
-TEST_CASE("what all must tell all have told, or it is an error") {
+TEST_CASE("it is an error if a required description is missing") {
   const std::vector<Place> places = {{1, 7, with_port("a")}, {2, 7, with_port("a")}};
   Membership m = member(0, places, "verbs,tcp");
   std::vector<PeerInfo> some = book(places, true);
@@ -132,7 +132,7 @@ TEST_CASE("what all must tell all have told, or it is an error") {
   CHECK(m.hear(some).code() == Code::kRemoteError);
 }
 
-TEST_CASE("what a rank tells of RDMA survives its packing, and damage is seen") {
+TEST_CASE("a packed RDMA description is unpacked unchanged, and damage is detected") {
   RdmaTold told = with_port("a");
   told.ports.resize(2);
   told.ports[1].device = "mlx5_1";

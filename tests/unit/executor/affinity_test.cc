@@ -1,4 +1,4 @@
-// Moving to another processor: only where nobody has pinned the thread, and never otherwise seen.
+// Moves to another processor: only if the thread is not pinned, and without visible effect otherwise.
 #include "executor/affinity.h"
 
 #include <chrono>
@@ -39,7 +39,7 @@ bool leaves_all_as_it_was(const Affinity& affinity) {
 }  // namespace
 
 TEST_CASE("a thread moves and may use the same processors afterwards") {
-  // In a thread of its own, whose affinity nobody else depends on. With one processor there is nowhere to go.
+  // In a separate thread, whose affinity affects no other test. With one processor there is no other to move to.
   std::thread([] {
     const cpu_set_t all = allowed();
     const Affinity affinity(Moves::kAll);
@@ -47,7 +47,7 @@ TEST_CASE("a thread moves and may use the same processors afterwards") {
   }).join();
 }
 
-TEST_CASE("a thread moves to the processor that it is told") {
+TEST_CASE("a thread moves to the given processor") {
   std::thread([] {
     const cpu_set_t all = allowed();
     const Affinity affinity(Moves::kAll);
@@ -63,7 +63,7 @@ TEST_CASE("a thread moves to the processor that it is told") {
         CHECK(CPU_EQUAL(&all, &after));
       }
     }
-    // The scheduler may move it on before it looks.
+    // The scheduler may move it again before it checks.
     CHECK(there >= moves * 9 / 10);
     CHECK_FALSE(affinity.move_to(-1));
     CHECK_FALSE(affinity.move_to(CPU_SETSIZE));
@@ -71,7 +71,7 @@ TEST_CASE("a thread moves to the processor that it is told") {
   }).join();
 }
 
-TEST_CASE("a thread that nobody has asked to move keeps its processors") {
+TEST_CASE("a thread without a request to move keeps its processors") {
   for (const Moves moves : {Moves::kNone, Moves::kOwn, Settings().moves}) {
     std::thread([moves] { CHECK(!leaves_all_as_it_was(Affinity(moves))); }).join();
   }
@@ -98,9 +98,9 @@ TEST_CASE("a thread that the application has pinned stays") {
     CHECK(!made_before.move_to(static_cast<int>(some_of(all))));
     const cpu_set_t after = allowed();
     CHECK(CPU_EQUAL(&one, &after));
-    // And one that has been pinned before: it has no other processor.
+    // The same for a thread that was pinned before: it has no other processor.
     CHECK(!leaves_all_as_it_was(Affinity(Moves::kAll)));
-    // More processors than before are the application's choice as well.
+    // A larger set of processors than before is also the application's choice.
     const Affinity made_pinned(Moves::kAll);
     REQUIRE(::sched_setaffinity(0, sizeof all, &all) == 0);
     CHECK(!leaves_all_as_it_was(made_pinned));

@@ -14,11 +14,11 @@ std::int32_t value(int rank, std::size_t i) {
   return static_cast<std::int32_t>((static_cast<std::uint64_t>(rank + 1) * 2654435761U + i * 40503U) >> 3 & 0xffff);
 }
 
-// The values of a rank, and the sums of the first ranks' values. Each is computed once and then copied or compared as
-// a whole: element by element, under a sanitizer, that took far longer than what is tested.
+// The values of a rank, and the sums of the first ranks' values. Each is computed once and then copied or compared as a
+// whole: element by element, under a sanitizer, that took far longer than the code under test.
 class Vectors {
  public:
-  // At least so many elements. The reference holds until the next call for the same rank.
+  // At least `elements` elements. The reference is valid until the next call for the same rank.
   const std::vector<std::int32_t>& of(int rank, std::size_t elements) {
     std::vector<std::int32_t>& known = values_[rank];
     const std::size_t had = known.size();
@@ -64,7 +64,7 @@ std::size_t blocks(const Case& c, Holds holds) {
   return blocks_in(holds, c.entry->collective, c.ranks);
 }
 
-// Whether rank's output, from `at` on, is what the collective defines.
+// Whether rank's output, from `at` on, is correct by the definition of the collective.
 bool is_expected(const Case& c, int rank, const std::vector<std::int32_t>& output, std::size_t at) {
   const CollectiveInfo& info = info_of(c.entry->collective);
   if (!info.has_data || !has_any(info.output, rank, c.root)) return true;
@@ -75,7 +75,7 @@ bool is_expected(const Case& c, int rank, const std::vector<std::int32_t>& outpu
   for (std::size_t block = 0; block * c.count < elements; ++block) {
     const auto owner = static_cast<int>(block);
     const std::size_t i = block * c.count;
-    // Of the vector `from`, the elements from `begin` on.
+    // Whether it has the elements of the vector `from` that begin at `begin`.
     const auto has = [&](const std::vector<std::int32_t>& from, std::size_t begin) {
       return std::memcmp(output.data() + at + i, from.data() + begin, c.count * sizeof(std::int32_t)) == 0;
     };

@@ -1,4 +1,4 @@
-// Operations on integers for the executor's tests: the data of each rank, and what it must find.
+// Operations on integers for the executor's tests: the data of each rank, and its expected result.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@ struct Case {
   bool in_place = false;
 };
 
-// The count of a call whose vector has about so many elements in all.
+// The count of a call whose vector has about `elements` elements in total.
 inline std::size_t count_for(const algorithms::AlgorithmEntry& entry, int ranks, std::size_t elements) {
   return std::max<std::size_t>(1, elements / blocks_of(entry.collective, ranks));
 }
 
-// Runs it on the rig, whatever comes of it.
+// Runs it on the rig; the result may be an error.
 Status run(const Case& c, Rig& rig);
-// Runs it; the test fails unless every rank finds what the collective defines and has its input as it was.
+// Runs it; the test fails unless every rank has the correct result and an unchanged input.
 void check(const Case& c, Rig& rig);
 
 }  // namespace tutti::internal::test

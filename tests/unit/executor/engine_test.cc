@@ -1,4 +1,4 @@
-// The progress engine, with tasks of the test's own: who is driven, what wakes the thread, when it ends.
+// The progress engine, with tasks of the test: which tasks it drives, what wakes the thread, when it ends.
 #include "executor/engine.h"
 
 #include <poll.h>
@@ -23,7 +23,7 @@
 namespace tutti::internal::executor {
 namespace {
 
-// Waits for what `ready` says, and is woken by ring() as by a peer.
+// Waits until `ready` returns true; ring() wakes it like a peer.
 class Waits final : public Task {
  public:
   explicit Waits(std::function<bool()> ready) : ready_(std::move(ready)) {}
@@ -83,8 +83,8 @@ bool has_threads(int expected) {
   return threads() == expected;
 }
 
-TEST_CASE("one thread drives all tasks, and ends with who keeps the engine") {
-  std::thread([] {}).join();  // with the first, a sanitizer may start one of its own
+TEST_CASE("one thread drives all tasks, and ends with the last owner of the engine") {
+  std::thread([] {}).join();  // with the first thread, a sanitizer may start its own
   const int before = has_threads(1) ? 1 : 2;
   {
     const std::shared_ptr<Engine> first = engine();
@@ -92,7 +92,7 @@ TEST_CASE("one thread drives all tasks, and ends with who keeps the engine") {
     CHECK(first == second);
     CHECK(has_threads(before + 1));
     std::atomic<int> turn{0};
-    // Each can go on when the one behind it has: no order of one after the other would do.
+    // Each can continue when the following one has continued: no fixed order would work.
     Waits a([&] { return turn >= 2; });
     Waits b([&] { return turn >= 1 && (turn = 2) == 2; });
     Waits c([&] { return (turn = std::max(turn.load(), 1)) >= 1; });
@@ -105,7 +105,7 @@ TEST_CASE("one thread drives all tasks, and ends with who keeps the engine") {
   CHECK(has_threads(before));
 }
 
-TEST_CASE("tasks are spread over as many threads as are asked for, by whoever asks for most") {
+TEST_CASE("tasks are distributed over the largest number of threads that was requested") {
   std::thread([] {}).join();
   const int before = has_threads(1) ? 1 : 2;
   {
@@ -114,7 +114,7 @@ TEST_CASE("tasks are spread over as many threads as are asked for, by whoever as
     CHECK(same == keeps);
     CHECK(Engine::get(2, true).value() == keeps);
     CHECK(has_threads(before + 3));
-    // Each holds its thread up until the others have theirs.
+    // Each blocks its thread until the others have a thread.
     std::atomic<int> here{0};
     const auto meet = [&] {
       ++here;
@@ -129,7 +129,7 @@ TEST_CASE("tasks are spread over as many threads as are asked for, by whoever as
     for (Waits* each : {&a, &b, &c}) each->await_release();
     CHECK(here == 3);
     for (Waits* each : {&a, &b, &c}) CHECK(each->passes == 1);
-    // What wakes the engine wakes whichever has the task.
+    // A wake-up reaches the thread that has the task.
     std::atomic<bool> ready{false};
     Waits late([&] { return ready.load(); });
     Waits later([&] { return ready.load(); });
@@ -153,12 +153,12 @@ TEST_CASE("a task that has more to do when it is released goes on") {
   CHECK(task.passes >= 2);
 }
 
-TEST_CASE("the engine sleeps while nothing happens, and what happens wakes it") {
+TEST_CASE("the engine sleeps while nothing happens, and an event wakes it") {
   const std::shared_ptr<Engine> keeps = engine();
   std::atomic<bool> ready{false};
   Waits task([&] { return ready.load(); });
   keeps->submit(&task);
-  // Long enough for it to fall asleep, however loaded the machine is.
+  // Long enough for the thread to fall asleep, even on a loaded machine.
   int passes = -1;
   for (int i = 0; i < 200 && passes != task.passes; ++i) {
     passes = task.passes;
@@ -203,7 +203,7 @@ TEST_CASE("no submission and no wake-up is lost") {
   CHECK(done == kThreads);
 }
 
-TEST_CASE("the engine may use the processors of all threads, not those of its maker alone, unless it is told so") {
+TEST_CASE("the engine may use the processors of all threads, or, if requested, only those of its creator") {
   const bool moves = GENERATE(true, false);
   cpu_set_t usual;
   REQUIRE(::sched_getaffinity(0, sizeof usual, &usual) == 0);
@@ -224,7 +224,7 @@ TEST_CASE("the engine may use the processors of all threads, not those of its ma
   CHECK(CPU_EQUAL(&seen, moves ? &usual : &one));
 }
 
-// ThreadSanitizer lets no child of a process with threads start one.
+// Under ThreadSanitizer, a child of a process with threads cannot start a thread.
 #ifndef __SANITIZE_THREAD__
 TEST_CASE("a forked child has an engine of its own") {
   const std::shared_ptr<Engine> keeps = engine();

@@ -7,8 +7,8 @@
 namespace tutti::internal::test {
 namespace {
 
-// Of these, the second under a sanitizer, which makes everything many times slower: every algorithm still takes
-// every way, with fewer numbers of ranks and seeds. The release build runs the whole sweep.
+// The second set under a sanitizer, which makes everything many times slower: every algorithm still takes every path,
+// with fewer numbers of ranks and seeds. The release build runs the whole set.
 std::vector<int> rank_counts(std::vector<int> all, std::vector<int> fewer) {
   return kAnySanitizer ? fewer : all;
 }
@@ -40,16 +40,16 @@ TEST_CASE("every algorithm computes its collective over shared memory between th
   }
 }
 
-TEST_CASE("every algorithm computes its collective over shared memory to processors that are far") {
+TEST_CASE("every algorithm computes its collective over shared memory to far processors") {
   for (const int ranks : rank_counts({2, 3, 5, 8}, {2, 5}))
     check_all(ranks, {1000, 40'000}, false, false, 3, true, true);
 }
 
-TEST_CASE("every algorithm computes its collective over shared memory where ranks take turns") {
+TEST_CASE("every algorithm computes its collective over shared memory between oversubscribed ranks") {
   for (const int ranks : rank_counts({2, 3, 4, 8}, {3, 4})) check_all(ranks, {1, 7, 40'000}, false, false, 1, false);
 }
 
-TEST_CASE("every algorithm computes its collective where one thread drives all ranks") {
+TEST_CASE("every algorithm computes its collective if one thread drives all ranks") {
   for (const int ranks : rank_counts({1, 2, 3, 4, 5, 8}, {1, 2, 5})) {
     for (const bool own_processors : {true, false}) {
       check_all(ranks, {1, 7, 1000, 40'000}, false, false, 1, own_processors, false, Rig::Drive::kOneThread);
@@ -57,7 +57,7 @@ TEST_CASE("every algorithm computes its collective where one thread drives all r
   }
 }
 
-TEST_CASE("every algorithm computes its collective where one thread drives some ranks, and others wait") {
+TEST_CASE("every algorithm computes its collective if one thread drives some ranks, and others wait") {
   for (const int ranks : rank_counts({2, 3, 4, 5}, {2, 3})) {
     check_all(ranks, {1, 7, 40'000}, false, false, 1, true, false, Rig::Drive::kBoth);
   }
@@ -72,19 +72,18 @@ TEST_CASE("a long operation gives way after a bounded number of bytes to others 
     rig.tuning.turn_bytes = 16 * 1024;
     INFO(algorithm);
     check({entry, 4, 0, 1 << 20, 16 * 1024, false}, rig);
-    // Chunks are too short for zero copy. What is forwarded counts once, and a turn ends behind the piece that fills
-    // it.
+    // Chunks are too short for zero copy. Forwarded bytes count once, and a turn ends with the piece that fills it.
     CHECK(rig.most_sent_at_once > 0);
     CHECK(rig.most_sent_at_once <= 2 * (rig.tuning.turn_bytes + transport::shm::kSlotBytes));
   }
 }
 
-// Whoever drives it then sleeps until a peer acts, which may be waiting for that very operation.
+// Otherwise the thread that drives it sleeps until a peer acts, and the peer may be waiting for that very operation.
 TEST_CASE("an operation that has nothing to do has done all that it can") {
   for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
     for (const int ranks : rank_counts({2, 4, 8}, {4})) {
       if (!entry.supports({ranks, {}})) continue;
-      // Shorter and longer than what goes by zero copy, in one slice and in several.
+      // Shorter and longer than the zero-copy limit, in one slice and in several.
       for (const std::size_t slice_bytes : {std::size_t{16} * 1024, std::size_t{128} * 1024}) {
         Rig rig(ranks, false, 1);
         rig.drive = Rig::Drive::kOneThread;
@@ -98,7 +97,7 @@ TEST_CASE("an operation that has nothing to do has done all that it can") {
   }
 }
 
-TEST_CASE("one thread drives all ranks over an unkind network") {
+TEST_CASE("one thread drives all ranks over an adverse network") {
   for (const bool zcopy : {false, true}) {
     for (const int ranks : rank_counts({2, 3, 4, 7}, {3})) {
       check_all(ranks, {1, 5, 3000, 20'000}, true, zcopy, 31, true, false, Rig::Drive::kOneThread);
@@ -106,7 +105,7 @@ TEST_CASE("one thread drives all ranks over an unkind network") {
   }
 }
 
-TEST_CASE("every algorithm computes its collective over an unkind network") {
+TEST_CASE("every algorithm computes its collective over an adverse network") {
   for (std::uint64_t seed = 11; seed < 11 + kSeeds; ++seed) {
     for (const int ranks : rank_counts({2, 3, 4, 7}, {3, 4})) {
       check_all(ranks, {1, 5, 3000, 20'000}, true, false, seed);
@@ -149,7 +148,7 @@ TEST_CASE("results are the same past the cache, with direct puts, and in small p
   }
 }
 
-TEST_CASE("links are told of every long operation, also those from which a rank only receives") {
+TEST_CASE("links hear of every long operation, also those from which a rank only receives") {
   for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
     if (!entry.supports({3, {}}) || entry.collective == Collective::kBarrier) continue;
     Rig rig(3, false, 1);
@@ -165,7 +164,7 @@ TEST_CASE("links are told of every long operation, also those from which a rank 
   }
 }
 
-// Two ranks that run one call by different plans: the first error.
+// Two ranks that run one call with different plans: the first error.
 Status run_differently(const Case& c, const std::function<void(Rig*)>& differ) {
   Rig rig(c.ranks, false, 1);
   differ(&rig);

@@ -1,4 +1,4 @@
-// Every part of a call and of how it is run shows in the fingerprint, whole, and in the text.
+// Every part of a call and of its plan is contained in the fingerprint, completely, and in the text.
 #include "executor/fingerprint.h"
 
 #include <set>
@@ -27,7 +27,7 @@ std::vector<algorithms::World> worlds() {
 
 }  // namespace
 
-TEST_CASE("calls that differ in anything have different fingerprints") {
+TEST_CASE("calls that differ in any part have different fingerprints") {
   const transport::Fingerprint base = fingerprint(3, 40);
   CHECK(base == fingerprint(3, 40));
   CHECK(base != fingerprint(3 + (1 << 16), 40));

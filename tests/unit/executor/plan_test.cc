@@ -1,4 +1,4 @@
-// What a plan says of reading the memory of peers.
+// A plan's decisions about reading the memory of peers.
 #include "executor/plan.h"
 
 #include "catch_compat.h"
@@ -7,7 +7,7 @@
 namespace tutti::internal::executor {
 namespace {
 
-// Of so many sends and receives, as those of one group are planned.
+// The plan of a group with this many sends and receives.
 std::unique_ptr<Plan> plan_transfers(transport::Link* link, std::uint32_t sends, std::uint32_t receives) {
   schedule::Schedule schedule;
   schedule.shape.collective = Collective::kAllToAll;
@@ -28,7 +28,7 @@ std::unique_ptr<Plan> plan_transfers(transport::Link* link, std::uint32_t sends,
 
 }  // namespace
 
-TEST_CASE("where ranks take turns, short transfers that flow one way are not read") {
+TEST_CASE("between oversubscribed ranks, short transfers in one direction are not read") {
   const transport::conformance::Pair pair = transport::conformance::processes_pair();
   const auto exchange = plan_transfers(pair.a.get(), 1, 1);
   CHECK(exchange->reading == transport::Reading::kAlways);

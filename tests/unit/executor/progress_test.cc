@@ -1,4 +1,4 @@
-// No transport promises room: operations end however little the lanes take at once.
+// No transport promises buffer space: operations end even if lanes take few bytes at a time.
 #include <algorithm>
 #include <array>
 #include <mutex>
@@ -14,10 +14,10 @@ namespace {
 
 using transport::conformance::Family;
 
-// So long without any progress is a deadlock.
+// This long without any progress is a deadlock.
 constexpr std::int64_t kStuckMs = 20'000;
 
-// The division into hosts that an algorithm wants: none, or pairs of ranks.
+// The divisions into hosts that an algorithm needs: none, or pairs of ranks.
 std::vector<algorithms::World> worlds_of(int ranks) {
   algorithms::Hosts::Lists pairs;
   for (int r = 0; r < ranks; ++r) {
@@ -27,7 +27,7 @@ std::vector<algorithms::World> worlds_of(int ranks) {
   return {{ranks, {}}, {ranks, pairs}};
 }
 
-// Calls run(entry, world, in place) for every algorithm of the catalog that takes so many ranks.
+// Calls run(entry, world, in place) for every algorithm of the catalog that supports this number of ranks.
 template <class F>
 void for_all_algorithms(int ranks, F&& run) {
   for (const algorithms::World& world : worlds_of(ranks)) {
@@ -39,7 +39,7 @@ void for_all_algorithms(int ranks, F&& run) {
   }
 }
 
-// Sockets between all pairs of ranks, with the smallest buffers that the kernel gives, or what it gives by itself.
+// Sockets between all pairs of ranks, with the smallest buffers of the kernel, or with its defaults.
 class Sockets {
  public:
   Sockets(int ranks, Family family, int streams, int buffer_bytes = 1) : buffer_bytes_(buffer_bytes) {
@@ -77,8 +77,9 @@ void check_sockets(Family family, int ranks, int streams, std::size_t bytes) {
   });
 }
 
-// Rank 0 sends chunks 0 and 1 in one step, and has chunk 1 only when rank 1, which sends both in one step too, has had
-// chunk 0. Byte by byte that ends; whoever waits for more than chunk 0 before it sends waits for ever.
+// Rank 0 sends chunks 0 and 1 in one step, and has chunk 1 only when rank 1, which also sends both in one step, has
+// received chunk 0. Byte by byte that ends; a rank that waits for more than chunk 0 before it sends would wait without
+// end.
 std::vector<Rig::Part> crossing_schedules() {
   using schedule::Buffer;
   using schedule::StepKind;
@@ -92,7 +93,7 @@ std::vector<Rig::Part> crossing_schedules() {
   };
   std::vector<Rig::Part> parts(2);
   for (int r = 0; r < 2; ++r) {
-    // Rank 0 owns chunk 0, rank 1 chunk 1; each is sent the other's, and its own back into scratch.
+    // Rank 0 owns chunk 0, rank 1 chunk 1; each receives the other's, and its own back into scratch.
     parts[static_cast<std::size_t>(r)].slice_chunk_bytes = SIZE_MAX;
     schedule::Schedule& s = parts[static_cast<std::size_t>(r)].schedule;
     s.shape = {Collective::kAllReduce, 2, 0, 2, 1};
@@ -138,10 +139,10 @@ TEST_CASE("a send does not wait for a longer zero-copy message while nothing mov
   CHECK(output[0].back() == std::byte{2});
 }
 
-TEST_CASE("every algorithm ends where only large pieces go by zero copy") {
+TEST_CASE("every algorithm ends if only large pieces use zero copy") {
   for (const int ranks : kThreadSanitizer ? std::vector{3} : std::vector{2, 3, 4, 5}) {
     for_all_algorithms(ranks, [&](const algorithms::AlgorithmEntry& entry, const algorithms::World& world) {
-      // Thresholds about the sizes of chunks and of steps of several chunks.
+      // Thresholds around the sizes of chunks and of steps of several chunks.
       for (const std::size_t zcopy_bytes : {1'000U, 4'096U, 6'000U, 12'000U, 19'000U}) {
         transport::sim::Options options;
         options.maps_source = true;
@@ -182,9 +183,9 @@ TEST_CASE("operations end over sockets of the smallest buffers") {
   }
 }
 
-// Rank 0 meets the odd rank's data only as combined by rank 2, which must not send it on. The odd rank comes late, so
-// that rank 2 has gone on by lanes.
-TEST_CASE("what has arrived of another call goes no further") {
+// Rank 0 receives the odd rank's data only combined by rank 2, which must not forward it. The odd rank is late, so that
+// rank 2 has continued by lanes.
+TEST_CASE("data of another call is not forwarded") {
   constexpr int kRanks = 4;
   Sockets sockets(kRanks, Family::kIpv4, 1, 0);
   Rig rig(kRanks, [&](int from, int to) { return sockets.link(from, to); });

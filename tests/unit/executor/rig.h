@@ -1,5 +1,5 @@
 // Runs one schedule of the catalog on real bytes: n ranks, each with its own executor, over links of a chosen kind.
-// Each in a thread of its own that waits, or several in one thread that drives them all. No communicator, so plans and
+// Each rank has its own thread, which waits, or one thread drives several ranks. There is no communicator, so plans and
 // layouts can be set by hand.
 #pragma once
 
@@ -39,13 +39,13 @@ class Rig {
       simulate(seed, options);
     }
   }
-  // Over a simulated network of the test's choice.
+  // Over a simulated network that the test chooses.
   Rig(int ranks, std::uint64_t seed, const transport::sim::Options& options) : Rig(ranks) { simulate(seed, options); }
-  // Over links of the test's own making: called once for each rank and peer, from the ranks' threads.
+  // Over links that the test makes: the ranks' threads call `links` once for each rank and peer.
   Rig(int ranks, LinkFactory links) : Rig(ranks) { factory_ = std::move(links); }
 
-  // Runs on all ranks at once; `setup` fills the operation's buffers and sizes for a rank. Returns the
-  // first error, but rather the cause than what others make of it.
+  // Runs on all ranks at once; `setup` fills the operation's buffers and sizes for a rank. Returns the first error, and
+  // prefers the cause to the resulting errors.
   Status run(const algorithms::AlgorithmEntry& entry, int root, std::size_t slice_chunk_bytes,
              const std::function<void(int rank, executor::Operation*)>& setup, int repeats = 1) {
     std::vector<Part> parts;
@@ -61,13 +61,13 @@ class Rig {
     return run_parts(parts, setup, repeats);
   }
 
-  // What one rank runs.
+  // The schedule of one rank.
   struct Part {
     std::string algorithm;
     schedule::Schedule schedule;
     std::size_t slice_chunk_bytes = 0;
   };
-  // The same with schedules that no algorithm need have written, one for each rank.
+  // The same with any schedules, one for each rank.
   Status run_parts(const std::vector<Part>& parts, const std::function<void(int rank, executor::Operation*)>& setup,
                    int repeats = 1) {
     results.assign(static_cast<std::size_t>(ranks_), {});
@@ -89,34 +89,34 @@ class Rig {
     return first;
   }
 
-  // Who runs the ranks: a thread for each; one for all; one for the ranks of even numbers, and one for each other.
+  // Which threads run the ranks: one for each; one for all; one for the ranks of even numbers, and one for each other.
   enum class Drive { kThreads, kOneThread, kBoth };
   Drive drive = Drive::kThreads;
-  // What single ranks do otherwise than run() is told.
+  // run() reports what single ranks do differently.
   std::map<int, const algorithms::AlgorithmEntry*> other_algorithm;
   std::map<int, std::size_t> other_slice_chunk_bytes;
   // This rank calls something else, of the same size.
   int odd_rank = -1;
   // This one begins 100 ms later.
   int late_rank = -1;
-  // Of the last run, by rank.
+  // Results of the last run, by rank.
   std::vector<Status> results;
-  // How often an operation had something to do right after it had said that there was nothing, and nobody else had
-  // acted since. Counted if watch_idle is set: for links that show at once what is there, all ranks driven by a thread.
+  // How often an operation had work right after it had reported none, although no other rank had acted since. Counted
+  // if watch_idle is set: for links that show arrived data at once, with one thread for all ranks.
   bool watch_idle = false;
   int idle_in_vain = 0;
-  // By an advance() of the thread that drives several ranks.
+  // In one advance() of a thread that drives several ranks.
   std::uint64_t most_sent_at_once = 0;
   // Thresholds low enough that small tests take every path.
   executor::CpuTuning tuning;
-  // Without progress for so long, an operation fails.
+  // Without progress for this time, an operation fails.
   std::int64_t timeout_ms = 60'000;
-  // Which ranks share a host, for algorithms that ask.
+  // Which ranks share a host, for algorithms that need it.
   algorithms::World world;
-  // Of links through shared memory (LinkOptions).
+  // For links through shared memory (LinkOptions).
   bool own_processors = true;
   bool far = false;
-  // What becomes of each link before a rank uses it; called from the ranks' threads.
+  // Applied to each link before a rank uses it; called from the ranks' threads.
   std::function<std::unique_ptr<transport::Link>(std::unique_ptr<transport::Link>, int to)> decorate;
 
  private:
@@ -129,7 +129,7 @@ class Rig {
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-  // All that a rank has of its own.
+  // All state of one rank.
   struct Rank {
     FailureState failure;
     std::unique_ptr<executor::Waiter> waiter;
@@ -171,12 +171,12 @@ class Rig {
       own->op.fingerprint.sequence += 1;
       status = own->cpu->run(own->op, own->op.fingerprint.sequence);
     }
-    // A peer may still ring this rank's wakeup fd or read its memory until all are through.
+    // A peer may still ring this rank's wakeup fd or read its memory until all have finished.
     leave(1);
     return status;
   }
 
-  // In a different order each time. Where nothing moves the thread sleeps until something comes.
+  // In a different order each time. If nothing moves the thread sleeps until an event.
   void drive_ranks(const std::vector<int>& ranks, const std::vector<Part>& parts,
                    const std::function<void(int, executor::Operation*)>& setup, int repeats) {
     std::vector<std::unique_ptr<Rank>> all;
@@ -198,7 +198,7 @@ class Rig {
         moved = moved || !progress.is_ok() || *progress != executor::Progress::kIdle;
         if (!progress.is_ok()) {
           results[index(ranks[i])] = rank.waiter->explain(progress.status());
-          // Waits for the others, which this thread drives.
+          // Waits for the other ranks, which this thread drives.
           reclaiming.emplace_back([&rank] { rank.cpu->reclaim(rank.op); });
           rank.rounds = repeats;
         } else if (*progress == executor::Progress::kDone) {

@@ -1,4 +1,4 @@
-// The rules by which a rank spins, yields its processor or sleeps, on made-up times.
+// The rules by which a rank spins, yields its processor or sleeps, with artificial times.
 #include "executor/turn_taking.h"
 
 #include <cstdint>
@@ -17,7 +17,7 @@ std::int64_t counted_switches() {
   return switches;
 }
 
-// A rank whose yields take as long as it is told.
+// A rank whose yields take a given time.
 struct Rank {
   TurnTaking turns{&counted_switches};
   std::int64_t now = 10'000'000'000;
@@ -32,7 +32,7 @@ struct Rank {
   }
 };
 
-TEST_CASE("a rank first goes to another processor, then takes turns, and spins again when it is alone") {
+TEST_CASE("a rank first moves to another processor, then yields, and spins again when it is alone") {
   Rank rank;
   rank.yield(kAlone, 1000, false);
   CHECK(rank.left == 0);
@@ -46,7 +46,7 @@ TEST_CASE("a rank first goes to another processor, then takes turns, and spins a
   CHECK_FALSE(rank.turns.taking_turns());
 }
 
-TEST_CASE("an odd long yield among short ones is nothing") {
+TEST_CASE("a single long yield among short ones has no effect") {
   Rank rank;
   for (int i = 0; i < 1000; ++i) {
     rank.yield(kTurn, 1);
@@ -63,7 +63,7 @@ int sleeps_of(YieldTrials* trials) {
   return n;
 }
 
-TEST_CASE("the more trials to yield cost a time slice, the longer none is made") {
+TEST_CASE("the more trials of a yield cost a time slice, the rarer they become") {
   YieldTrials trials;
   CHECK(sleeps_of(&trials) == 0);
   trials.note(kTurn);
@@ -86,10 +86,10 @@ TEST_CASE("the more trials to yield cost a time slice, the longer none is made")
 
 struct Between {
   int waits = 0;
-  int shorts = 0;  // of these spin for a short time
+  int shorts = 0;  // of these, the number that spin for a short time
 };
 
-// A wait in vain so long after the sleep before, and so many operations later.
+// A useless wait, this long after the preceding sleep, and this many operations later.
 TurnTaking::Advice wait_in_vain(VainSpins* spins, std::int64_t* now, std::int64_t after_ns,
                                 std::uint32_t operations = 2) {
   constexpr std::uint32_t kBefore = 0xffffffff;
@@ -97,7 +97,7 @@ TurnTaking::Advice wait_in_vain(VainSpins* spins, std::int64_t* now, std::int64_
   return spins->note(*now += after_ns, kBefore + operations);
 }
 
-// A long spin in vain, and the waits up to the next one.
+// A useless long spin, and the waits until the next one.
 Between between_long_spins(VainSpins* spins, std::int64_t* now, std::int64_t after_ns) {
   wait_in_vain(spins, now, after_ns);
   Between between;
@@ -108,11 +108,11 @@ Between between_long_spins(VainSpins* spins, std::int64_t* now, std::int64_t aft
   return between;
 }
 
-TEST_CASE("the more long spins soon after a sleep are in vain, the more of the next waits sleep at once") {
+TEST_CASE("the more long spins soon after a sleep are useless, the more of the next waits sleep at once") {
   VainSpins spins;
   std::int64_t now = 10'000'000'000;
   CHECK(spins.next() == VainSpins::Spin::kLong);
-  // A peer that has lost its processor for a time slice now and then: no reason to spin for less.
+  // A peer that loses its processor for a time slice now and then: no reason to spin less.
   for (int i = 0; i < 5; ++i) CHECK(between_long_spins(&spins, &now, kTimeSlice).waits == 0);
   int before = 0;
   for (int i = 0; i < 8; ++i) {
@@ -125,12 +125,12 @@ TEST_CASE("the more long spins soon after a sleep are in vain, the more of the n
   for (int i = 0; i < 20; ++i) {
     const Between between = between_long_spins(&spins, &now, kTurn);
     CHECK(between.waits == VainSpins::kMostBetween);
-    // A peer that has a processor again is noticed soon.
+    // When a peer has a processor again, this is noticed soon.
     CHECK(between.shorts == VainSpins::kMostBetween / (VainSpins::kMostShort + 1));
   }
   CHECK(between_long_spins(&spins, &now, kTimeSlice).waits == 0);
   CHECK(between_long_spins(&spins, &now, kTurn).waits == 1);
-  // A wait that got on for a while first, whatever it spun: the next one is long again.
+  // If a wait made progress for a while first, the next spin is long again, whatever it spun.
   while (spins.next() != VainSpins::Spin::kOnce) wait_in_vain(&spins, &now, kTurn);
   wait_in_vain(&spins, &now, kTimeSlice);
   CHECK(spins.next() == VainSpins::Spin::kLong);
@@ -153,7 +153,7 @@ TEST_CASE("a rank leaves the processor once before it sleeps at once") {
   CHECK(leaves == 1);
 }
 
-TEST_CASE("a rank does not leave its processor again soon, for whichever reason") {
+TEST_CASE("a rank does not leave its processor again soon, for any reason") {
   TurnTaking turns([]() -> std::int64_t { return 0; });
   std::int64_t now = 10'000'000'000;
   CHECK(turns.leaves(now));
@@ -164,7 +164,7 @@ TEST_CASE("a rank does not leave its processor again soon, for whichever reason"
   }
 }
 
-TEST_CASE("nothing is given to a program that does not yield") {
+TEST_CASE("a program that does not yield gets no time slices") {
   Rank rank;
   rank.yield(kTurn, 2 * TurnTaking::kYields);
   REQUIRE(rank.turns.taking_turns());
@@ -179,13 +179,13 @@ TEST_CASE("nothing is given to a program that does not yield") {
   CHECK_FALSE(taking);
 }
 
-TEST_CASE("yields that take long by themselves are no turns of others") {
+TEST_CASE("yields that are slow by themselves do not count as other ranks' turns") {
   Rank rank;
   rank.yield(kTurn, 1000, false);
   CHECK_FALSE(rank.turns.taking_turns());
 }
 
-TEST_CASE("a rank that takes turns tries from time to time whether it still must") {
+TEST_CASE("an oversubscribed rank checks from time to time whether it still is") {
   Rank rank;
   rank.yield(kTurn, 2 * TurnTaking::kYields);
   REQUIRE(rank.turns.taking_turns());

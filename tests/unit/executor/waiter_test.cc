@@ -21,12 +21,12 @@
 
 namespace {
 
-// In a thread that sets it, yields are counted and each takes so long.
+// In a thread that sets this, yields are counted, and each takes this long.
 thread_local std::int64_t yield_ns = 0;
 thread_local int yields = 0;
-// In a thread that sets it, no time passes but that of yields.
+// In a thread that sets this, only yields let time pass.
 thread_local std::int64_t still_ns = 0;
-// A thread's real yields: those that took as long as others need for a turn, those that took longer, all of them.
+// A thread's real yields: those that took as long as another rank's turn, those that took longer, all of them.
 struct Turns {
   int turns = 0;
   int slices = 0;
@@ -47,7 +47,7 @@ int yield_and_note() {
 
 }  // namespace
 
-// Instead of the C library's.
+// Replaces that of the C library.
 extern "C" int sched_yield() noexcept {
   if (yield_ns == 0) return yield_and_note();
   ++yields;
@@ -61,7 +61,7 @@ extern "C" int sched_yield() noexcept {
   return 0;
 }
 extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
-  // Not the system call, which takes as long as the turn of another.
+  // Not the system call, which takes as long as another rank's turn.
   static const auto real = reinterpret_cast<int (*)(clockid_t, timespec*)>(::dlsym(RTLD_NEXT, "clock_gettime"));
   if (still_ns == 0) return real(clock, time);
   *time = {still_ns / 1'000'000'000, still_ns % 1'000'000'000};
@@ -80,7 +80,7 @@ class NothingComes final : public Waiting {
   void list(std::vector<For>*) const override {}
 };
 
-// What one rank does for one wait that ends soon after its first yields. Where it sleeps instead it is woken at once.
+// One wait of a rank that ends soon after its first yields. If the rank sleeps instead, it is woken at once.
 void wait_once(Waiter& waiter, const Waiting& waiting, const transport::WakeupFd& wakeup_fd) {
   waiter.begin(waiting);
   for (int i = 0; i < 520; ++i) {
@@ -105,7 +105,7 @@ class CountsSleeps final : public StallWatch {
   int sleeps = 0;
 };
 
-// The yields until the first sleep, and those of some hundred waits after it which each end with the first sleep.
+// The yields until the first sleep, and those of about a hundred later waits, each of which ends with its first sleep.
 void check_few_yields(bool oversubscribed, std::int64_t slice_ns) {
   const auto wakeup_fd = transport::WakeupFd::create();
   REQUIRE(wakeup_fd.is_ok());
@@ -140,7 +140,7 @@ void check_few_yields(bool oversubscribed, std::int64_t slice_ns) {
   CHECK(yields <= kWaits / 10);
 }
 
-TEST_CASE("who drives an operation does not sleep before the operation counts as stalled") {
+TEST_CASE("a thread that drives an operation does not sleep before it counts as stalled") {
   const auto wakeup_fd = transport::WakeupFd::create();
   REQUIRE(wakeup_fd.is_ok());
   const FailureState failure;
@@ -161,7 +161,7 @@ TEST_CASE("who drives an operation does not sleep before the operation counts as
   CHECK_FALSE(waiter->arm(set.value()));
 }
 
-// A rank that runs steps in their order looks at other lanes then, for which a peer may wait.
+// A rank that runs steps in order then looks at other lanes, for which a peer may wait.
 TEST_CASE("a rank has had time to wait differently before it sleeps, however long its yields take") {
   const auto wakeup_fd = transport::WakeupFd::create();
   REQUIRE(wakeup_fd.is_ok());
@@ -192,7 +192,8 @@ TEST_CASE("a rank beside a program that does not yield sleeps instead of yieldin
   check_few_yields(true, 3'000'000);
 }
 
-TEST_CASE("in an oversubscribed communicator long turns with long messages are none of a program that does not yield") {
+TEST_CASE(
+    "in an oversubscribed communicator long turns with long messages do not count as a program that does not yield") {
   const auto wakeup_fd = transport::WakeupFd::create();
   REQUIRE(wakeup_fd.is_ok());
   const FailureState failure;
@@ -213,13 +214,13 @@ TEST_CASE("in an oversubscribed communicator long turns with long messages are n
   }
 }
 
-TEST_CASE("in an oversubscribed communicator the turns of the other ranks are none of a program that does not yield") {
+TEST_CASE("in an oversubscribed communicator the other ranks' turns do not count as a program that does not yield") {
   const auto wakeup_fd = transport::WakeupFd::create();
   REQUIRE(wakeup_fd.is_ok());
   const FailureState failure;
   const NothingComes waiting;
   bool slept = true;
-  // Others may take this processor amid a yield, but not amid each.
+  // Other threads may take this processor during a yield, but not during each.
   for (int attempt = 0; attempt < 1000 && slept; ++attempt) {
     CountsSleeps watch;
     const auto waiter = make_waiter(wakeup_fd.value(), failure, true);
@@ -236,7 +237,7 @@ TEST_CASE("in an oversubscribed communicator the turns of the other ranks are no
   CHECK_FALSE(slept);
 }
 
-TEST_CASE("a rank that sleeps beside a program that does not yield spins for long before, unless in vain") {
+TEST_CASE("a rank that sleeps beside a program that does not yield spins for long before, unless that is useless") {
   constexpr int kLong = 2000;  // looks
   const auto wakeup_fd = transport::WakeupFd::create();
   REQUIRE(wakeup_fd.is_ok());
@@ -252,7 +253,7 @@ TEST_CASE("a rank that sleeps beside a program that does not yield spins for lon
     for (watch.sleeps = 0; watch.sleeps == 0; ++looks) REQUIRE(waiter->idle().is_ok());
     return looks;
   };
-  // What is soon after a sleep must not depend on how fast this machine looks.
+  // The meaning of "soon after a sleep" must not depend on the speed of this machine.
   still_ns = now_ns();
   yield_ns = 2 * TurnTaking::kTurnNs;
   (void)looks_before_sleep();
@@ -272,7 +273,7 @@ class Left final : public transport::PlainLink {
   bool arm() override { return quiet; }
   void disarm() override {}
   [[nodiscard]] std::span<const int> wait_fds() const override { return {}; }
-  bool quiet = false;  // nothing is on its way
+  bool quiet = false;  // no data is in flight
 
  private:
   struct Send final : transport::PlainSendLane {
@@ -310,7 +311,7 @@ Status wait_for_ms(Waiter& waiter, std::int64_t ms) {
   return status;
 }
 
-TEST_CASE("what a rank has sent before it left is waited for as long as it is on its way") {
+TEST_CASE("data that a rank sent before it left is waited for while it is in flight") {
   const auto wakeup_fd = transport::WakeupFd::create();
   REQUIRE(wakeup_fd.is_ok());
   FailureState failure;
@@ -326,7 +327,7 @@ TEST_CASE("what a rank has sent before it left is waited for as long as it is on
   CHECK(status.message().find("rank 1 has left") != std::string::npos);
 }
 
-// How many of 50 waits an oversubscribed rank that was taken to `elsewhere` ended at `place`.
+// How many of 50 waits of an oversubscribed rank that was moved to `elsewhere` ended on `place`.
 int waits_ended_at(int place, int elsewhere, int preferred, std::size_t step_bytes = 8) {
   const auto wakeup_fd = transport::WakeupFd::create();
   REQUIRE(wakeup_fd.is_ok());
@@ -339,7 +340,7 @@ int waits_ended_at(int place, int elsewhere, int preferred, std::size_t step_byt
   yield_ns = kAlone;
   for (int i = 0; i < 50; ++i) {
     REQUIRE(affinity.move_to(elsewhere));
-    // It may have moved a moment ago.
+    // It may have moved just before.
     const std::int64_t end = now_ns() + 2 * Waiter::kPreferredIntervalNs;
     while (now_ns() < end) {
     }
@@ -351,7 +352,7 @@ int waits_ended_at(int place, int elsewhere, int preferred, std::size_t step_byt
   return there;
 }
 
-TEST_CASE("an oversubscribed rank goes back to the processor where it takes turns") {
+TEST_CASE("an oversubscribed rank returns to its preferred processor") {
   std::thread([] {
     cpu_set_t allowed;
     REQUIRE(::sched_getaffinity(0, sizeof allowed, &allowed) == 0);
@@ -362,7 +363,7 @@ TEST_CASE("an oversubscribed rank goes back to the processor where it takes turn
       if (first < 0) first = cpu;
       last = cpu;
     }
-    if (first == last) return;  // nowhere to go
+    if (first == last) return;  // there is no other processor
     // The scheduler moves it now and then.
     CHECK(waits_ended_at(first, last, first) >= 40);
     CHECK(waits_ended_at(last, first, last) >= 40);
@@ -371,7 +372,7 @@ TEST_CASE("an oversubscribed rank goes back to the processor where it takes turn
   }).join();
 }
 
-TEST_CASE("ranks of several communicators that share a processor take turns, and one that is left spins") {
+TEST_CASE("ranks of several communicators that share a processor yield, and one that is left spins") {
   cpu_set_t allowed;
   REQUIRE(::sched_getaffinity(0, sizeof allowed, &allowed) == 0);
   cpu_set_t one = allowed;
@@ -395,8 +396,8 @@ TEST_CASE("ranks of several communicators that share a processor take turns, and
   }
   const auto waiter = make_waiter(wakeup_fd, failure);
   CHECK_FALSE(waiter->takes_turns());
-  // Others may use this processor too: only where most yields are the turns of the ranks above must it be noticed, and
-  // a yield that was a time slice lets some waits sleep.
+  // Other programs may use this processor too: the rank must detect sharing only if most yields are turns of the ranks
+  // above, and a yield that took a time slice lets some waits sleep.
   bool noticed = false, could = false;
   const Deadline deadline = Deadline::after_ms(10'000);
   while (!noticed && !deadline.passed()) {

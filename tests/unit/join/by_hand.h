@@ -1,4 +1,4 @@
-// What a rank does to join, step by step, for tests that stop, delay or end one between two steps.
+// The steps of joining, one by one, for tests that stop, delay or end a rank between two steps.
 #pragma once
 
 #include <unistd.h>
@@ -29,7 +29,7 @@ inline UniqueFd connect_to(std::vector<net::Address> addresses, const Secret& se
   return dial.take();
 }
 
-// As of a rank that listens at `addresses`.
+// The registration of a rank that listens at `addresses`.
 inline Registration registration_of(int rank, int ranks, std::int64_t patience_ms, std::vector<std::string> addresses) {
   Registration registration;
   registration.rank = rank;

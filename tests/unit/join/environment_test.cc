@@ -39,7 +39,7 @@ constexpr const char* kAllNames[] = {"TUTTI_RANK",
                                      "SLURM_STEP_ID",
                                      "TORCHELASTIC_RESTART_COUNT"};
 
-// A launcher's environment, in place of the real one.
+// Sets a launcher's environment instead of the real one.
 void pretend(const std::vector<std::pair<const char*, std::string>>& variables) {
   for (const char* name : kAllNames) ::unsetenv(name);
   for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
@@ -74,7 +74,7 @@ TEST_CASE("plain variables") {
   CHECK(detect().is_ok());
 }
 
-TEST_CASE("how a rank spells the root's address changes neither the job nor its ports") {
+TEST_CASE("the spelling of the root's address changes neither the job nor its ports") {
   const auto plain = [](const char* root) {
     pretend({{"TUTTI_RANK", "2"}, {"TUTTI_WORLD_SIZE", "4"}, {"TUTTI_ROOT", root}});
     return known(detect()).job;
@@ -89,7 +89,7 @@ TEST_CASE("how a rank spells the root's address changes neither the job nor its 
   CHECK(torchrun("node1").ports == torchrun("node1.cluster").ports);
 }
 
-TEST_CASE("what is wrong with a launcher's variables is named") {
+TEST_CASE("errors name what is wrong with a launcher's variables") {
   pretend({});
   CHECK(names(detect(), "no launcher found"));
   pretend({{"TUTTI_RANK", "2"}});
@@ -144,7 +144,7 @@ TEST_CASE("Slurm without PMIx: the first host of the step") {
   CHECK(job.value().launcher == "slurm");
 }
 
-TEST_CASE("what launchers have left in the environment, whoever holds") {
+TEST_CASE("leftover variables of launchers, and which launcher applies") {
   pretend({});
   CHECK(launchers_in_environment().empty());
   pretend({{"TUTTI_RANK", "1"}, {"TUTTI_WORLD_SIZE", "4"}, {"RANK", "2"}, {"WORLD_SIZE", "4"}, {"SLURM_JOB_ID", "77"}});
@@ -160,7 +160,7 @@ TEST_CASE("what launchers have left in the environment, whoever holds") {
   CHECK(launchers_in_environment()[0].ranks == 6);
 }
 
-TEST_CASE("launchers that contradict each other: the last one holds, or an error names both") {
+TEST_CASE("launchers that contradict each other: the last one applies, or an error names both") {
   const auto choice = [](const std::vector<LauncherTrace>& found, const std::string& wanted = "") {
     auto chosen = choose_launcher(found, wanted);
     return chosen.is_ok() ? chosen->launcher : chosen.status().message();
@@ -181,11 +181,11 @@ TEST_CASE("launchers that contradict each other: the last one holds, or an error
   // The same size, other ranks.
   CHECK(choice({{"pmix", "", 0, 2}, {"torchrun", "", 1, 2}}).find("contradict") != std::string::npos);
   CHECK(choice({{"pmix", "", 1, 2}, {"torchrun", "", 1, 2}}) == "pmix");
-  // A connection that is closed, an allocation in which nobody has started ranks.
+  // A closed connection, an allocation without started ranks.
   CHECK(choice({{"pmi1", "", 0, 1, false}, {"torchrun", "", 1, 2}}) == "torchrun");
   CHECK(choice({{"torchrun", "", 1, 2}, {"slurm", "", std::nullopt, std::nullopt, false}}) == "torchrun");
   CHECK(choice({{"slurm", "", std::nullopt, std::nullopt, false}}) == "slurm");
-  // Without an address: by the launcher whose ranks they are.
+  // Without an address: by the launcher of these ranks.
   LauncherTrace renamed{"torchrun", "", 1, 2, true, false};
   CHECK(choice({{"pmix", "", 1, 2, true, true, 1}, renamed}) == "pmix");
   CHECK(choice({{"pmix", "", 0, 1, true, true, 1}, renamed}) == "torchrun");
@@ -193,15 +193,15 @@ TEST_CASE("launchers that contradict each other: the last one holds, or an error
 
 TEST_CASE("variables that this process has set itself came last") {
   pretend({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"PMI_FD", "1000"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}});
-  CHECK(detect().value().launcher == "torchrun");  // 1000 is no open file
-  // Open MPI's MPI_Init in a process that mpirun has not started.
+  CHECK(detect().value().launcher == "torchrun");  // 1000 is not an open file
+  // Open MPI's MPI_Init in a process that mpirun did not start.
   pretend({{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "1"}, {"TUTTI_RANK", "0"}, {"TUTTI_WORLD_SIZE", "1"}});
   CHECK(detect().value().launcher == "plain");
   pretend({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"PMI_FD", "1000"}});
   CHECK(names(detect(), "PMI_FD=1000: this process has no such open file"));
 }
 
-TEST_CASE("Slurm: a batch script that forgets srun is told so") {
+TEST_CASE("Slurm: the error in a batch script without srun names it") {
   pretend({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NODELIST", "n[03-05]"}});
   CHECK(names(detect(), "SLURM_NTASKS is 4, but SLURM_STEP_ID is not set"));
   CHECK(names(detect(), "job 77 by sbatch or salloc, which do not start the other ranks"));
@@ -211,14 +211,14 @@ TEST_CASE("Slurm: a batch script that forgets srun is told so") {
   CHECK(names(detect(), "srun ./program"));
   pretend({{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NODELIST", "n[03-05]"}});
   CHECK(names(detect(), "srun ./program"));
-  // One task needs nobody else.
+  // One task needs no other rank.
   pretend({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_JOB_ID", "77"}});
   CHECK(detect().is_ok());
 }
 
 namespace {
 
-// The part of a PMI-1 server that one process of a job of one needs; values of at most `limit` - 1.
+// The part of a PMI-1 server that the one process of a job of one rank needs; values have at most `limit` - 1 bytes.
 int serve_pmi1(int fd, int limit) {
   std::vector<std::pair<std::string, std::string>> store;
   std::string pending;
@@ -259,12 +259,12 @@ int serve_pmi1(int fd, int limit) {
 
 }  // namespace
 
-TEST_CASE("PMI-1: the id goes through a store with short values") {
+TEST_CASE("PMI-1: the id passes through a store with short values") {
   const int limit = GENERATE(1024, 100);
   int fds[2] = {-1, -1};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
   const UniqueFd servers(fds[1]);
-  std::future<int> server;  // ends when `mine` closes, which therefore goes first
+  std::future<int> server;  // ends when `mine` is closed, which therefore is destroyed first
   UniqueFd mine(fds[0]);
   server = std::async(std::launch::async, [&] { return serve_pmi1(servers.get(), limit); });
   pretend({{"PMI_FD", std::to_string(mine.get())}, {"PMI_RANK", "0"}, {"PMI_SIZE", "1"}});

@@ -67,7 +67,7 @@ std::vector<Watcher> in_process(int ranks) {
   return watchers;
 }
 
-// One rank as a process of its own, among threads of this one. It sits until it is killed.
+// One rank as a separate process, among threads of this one. It waits until it is killed.
 struct WithVictim {
   std::vector<Watcher> watchers;  // the victim's stays empty
   std::unique_ptr<Child> victim;
@@ -98,7 +98,7 @@ WithVictim join_with_victim(int ranks, int victim) {
 
 }  // namespace
 
-TEST_CASE("a rank that has gathered has said its own part, and may die", "[fork]") {
+TEST_CASE("a rank that has completed an all-gather has sent its own part, and may die", "[fork]") {
   for (int i = 0; i < 20; ++i) {
     Result<UniqueIdBytes> id = create_unique_id(loopback());
     REQUIRE(id.is_ok());
@@ -106,7 +106,7 @@ TEST_CASE("a rank that has gathered has said its own part, and may die", "[fork]
       const Deadline deadline = Deadline::after_ms(kLongMs);
       Result<Job> job = join(*id, 1, 2, loopback(), deadline);
       if (!job.is_ok()) return 1;
-      ::usleep(5000);  // the other's part is there
+      ::usleep(5000);  // the other rank's part is here
       if (!job.value().tree->all_gather("last", deadline).is_ok()) return 2;
       return ::kill(::getpid(), SIGKILL);
     });
@@ -152,7 +152,7 @@ TEST_CASE("an announced failure reaches all others with its code and origin") {
   CHECK_FALSE(watchers[o].failure->failed());
 }
 
-TEST_CASE("ranks that leave as soon as they have gathered say so") {
+TEST_CASE("ranks that leave right after an all-gather send leave notices") {
   for (int i = 0; i < 60; ++i) {
     Result<UniqueIdBytes> id = create_unique_id(loopback());
     REQUIRE(id.is_ok());
@@ -174,7 +174,7 @@ TEST_CASE("ranks that leave as soon as they have gathered say so") {
   }
 }
 
-TEST_CASE("a leave notice is no failure, and reaches everybody") {
+TEST_CASE("a leave notice is not a failure, and reaches all ranks") {
   const bool sockets = GENERATE(true, false);
   const int leaver = GENERATE(0, 2, 9);
   std::vector<Watcher> watchers = sockets ? over_sockets(10) : in_process(10);
@@ -225,7 +225,7 @@ TEST_CASE("a failure during the initialisation ends all gathers") {
     Job job;
     if (sockets) {
       Result<Job> joined = join(*id, rank, kRanks, loopback(), deadline);
-      // Rank 4 may be through with joining before others are.
+      // Rank 4 may have joined before others.
       statuses[r] = joined.status();
       if (!joined.is_ok()) return;
       job = std::move(joined).value();
@@ -265,7 +265,7 @@ TEST_CASE("a gather that one rank does not join times out everywhere and names t
     } else {
       watchers[r].job = std::move(jobs.value()[r]);
     }
-    // Otherwise a rank whose thread starts late is as absent.
+    // Otherwise a rank whose thread starts late would also be missing.
     statuses[r] = watchers[r].job.tree->all_gather("here", Deadline::after_ms(kLongMs)).status();
     if (!statuses[r].is_ok() || rank == absent) return;
     statuses[r] = watchers[r].job.tree->all_gather("x", Deadline::after_ms(1000)).status();
@@ -275,7 +275,7 @@ TEST_CASE("a gather that one rank does not join times out everywhere and names t
     const Status& status = statuses[static_cast<std::size_t>(rank)];
     INFO("rank " << rank << ": " << status.message());
     CHECK(status.code() == Code::kTimeout);
-    // Below the absent rank, all that can be known is that nothing comes from above.
+    // Below the absent rank, a rank only knows that nothing comes from above.
     if (rank > 0 && tree_parent(rank) == absent) continue;
     CHECK(contains(status.message(), "rank " + std::to_string(absent)));
   }
@@ -308,7 +308,7 @@ void send(const Ends& ends, const std::string& frame) {
 
 }  // namespace
 
-TEST_CASE("a failure behind the end of a gather ends no initialisation, here or below") {
+TEST_CASE("a failure after the end of an all-gather ends no initialisation, here or below") {
   constexpr int kRanks = 6;  // rank 1 has rank 0 above and rank 5 below
   const bool dies = GENERATE(true, false);
   Ends up = socket_pair();
@@ -323,11 +323,11 @@ TEST_CASE("a failure behind the end of a gather ends no initialisation, here or 
   const std::unique_ptr<ControlTree> tree = std::move(made).value();
   Result<std::vector<std::string>> gathered = Status::internal("not yet");
   std::thread gathers([&] { gathered = tree->all_gather("x", soon()); });
-  // Rank 0 has all parts, and what it says last comes in one go with those that rank 1 has not.
+  // Rank 0 has all parts, and its last messages arrive together with the parts that rank 1 does not have.
   CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::FrameKind::kContacts));
   CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::FrameKind::kParts));
   send(down, control::pack_parts(0, {0, 5, RankSet(5, 6), {"x"}}));
-  // Without which rank 0 would not have all.
+  // Without it rank 0 would not have all parts.
   CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::FrameKind::kParts));
   for (const int rank : {2, 3, 4, 0}) send(up, control::pack_parts(0, {0, rank, RankSet(rank, rank + 1), {"x"}}));
   if (dies) {

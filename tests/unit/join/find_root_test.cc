@@ -1,4 +1,4 @@
-// What unique ids hold, and how a rank finds the root.
+// The contents of unique ids, and how a rank finds the root.
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -39,7 +39,7 @@ class Server {
   std::thread thread_;
 };
 
-// Copies what has come, but no single byte: a root's welcome is one.
+// Copies the received bytes, but no single byte: a root's welcome is a single byte.
 void forward(const UniqueFd& from, const UniqueFd& to) {
   std::array<char, 4096> bytes;
   const ssize_t got = ::recv(from.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -55,7 +55,7 @@ std::int64_t sleeps_of_this_thread() {
 }  // namespace
 
 TEST_CASE("a unique id holds 21 addresses of IPv4, 5 of IPv6, or some of both, in their order") {
-  // Of each address its family.
+  // For each address its family.
   const std::string families =
       GENERATE(std::string(21, '4'), std::string(5, '6'), std::string("6") + std::string(17, '4'),
                std::string(17, '4') + "6", std::string("4464"), std::string("4"), std::string("64646"));
@@ -80,7 +80,7 @@ TEST_CASE("a unique id holds 21 addresses of IPv4, 5 of IPv6, or some of both, i
   CHECK(decode_unique_id(damaged).status().code() == Code::kInvalidArgument);
 }
 
-TEST_CASE("addresses for which a unique id has no room are counted, not cut off") {
+TEST_CASE("addresses for which a unique id has no room are counted") {
   std::vector<net::Address> addresses;
   for (int i = 0; i < 30; ++i) {
     addresses.push_back(net::parse_address("10.0.0." + std::to_string(i) + ":99").value());
@@ -98,7 +98,7 @@ TEST_CASE("a host's name is looked up until the root is found") {
   UniqueFd listener = net::listen_tcp(0, 0).value();
   const std::uint16_t port = net::local_address(listener.get())->port();
   root.add_listener(std::move(listener), false);
-  // No address first, then one of documentation, where nobody is, then the right one.
+  // First no address, then an unused address reserved for documentation, then the right one.
   int look_ups = 0;
   RootPlace place;
   place.host = "the.root";
@@ -139,9 +139,9 @@ TEST_CASE("a host without an address is looked up until the time is over, and na
   CHECK(connection.status().message().find("cannot resolve host 'the.root'") != std::string::npos);
 }
 
-TEST_CASE("a host with several addresses is dialled once, though look-ups answer in changing order") {
+TEST_CASE("a host with several addresses is dialled once, although look-ups change the order") {
   const Settings settings;
-  const UniqueFd listener = net::listen_tcp(0, 0).value();  // nobody answers
+  const UniqueFd listener = net::listen_tcp(0, 0).value();  // no process answers
   int look_ups = 0;
   RootPlace place;
   place.host = "the.root";

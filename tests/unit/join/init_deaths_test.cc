@@ -1,4 +1,4 @@
-// Ranks that die while the job initialises, at every stage: all others hear of it soon, and of the right one.
+// Ranks that die while the job initialises, at every stage: all other ranks soon report the right rank.
 #include <unistd.h>
 
 #include <csignal>
@@ -19,17 +19,17 @@ using tutti::internal::test::registration_of;
 
 namespace {
 
-constexpr std::int64_t kInitMs = 120'000;  // nobody may wait for so long
-constexpr std::int64_t kSoonMs = 20'000;   // a second, on a machine that other work keeps busy
+constexpr std::int64_t kInitMs = 120'000;  // no rank may wait this long
+constexpr std::int64_t kSoonMs = 20'000;   // a second, with time for other work on a busy machine
 
 // Where the victim dies.
 enum class Stage {
-  kConnected,    // the root has its connection, and not a word of it
-  kRegistered,   // the root knows it, other ranks are still to come
+  kConnected,    // the root has its connection, but no byte of it
+  kRegistered,   // the root knows it, other ranks have not come yet
   kDirectPut,    // it knows its place, and has no connection
-  kToParent,     // it has its parent, and has told nobody that it needs no more
-  kInTree,       // its part of the tree stands
-  kFirstGather,  // it has had the first all-gather
+  kToParent,     // it has its parent, but has not told the root
+  kInTree,       // its part of the tree is complete
+  kFirstGather,  // it has completed the first all-gather
   kSecondGather,
 };
 
@@ -52,7 +52,7 @@ bool contains(const std::string& text, const std::string& part) {
   ::_exit(3);
 }
 
-// What join() does up to `stage`, by hand; ends the process there.
+// The steps of join() up to `stage`, by hand; ends the process there.
 [[noreturn]] void die_while_joining(const UniqueIdBytes& id, int rank, int ranks, Stage stage) {
   const RootContact contact = decode_unique_id(id).value();
   const UniqueFd root = connect_to(contact.addresses, contact.secret, {net::Purpose::kRoot, rank, 0, 1}, -1);
@@ -60,7 +60,7 @@ bool contains(const std::string& text, const std::string& part) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     die();
   }
-  // Whoever is to find this rank there, finds nobody: its children cannot come before it dies.
+  // The ranks that look for this rank there find no process: its children cannot connect before it dies.
   const Registration registration = registration_of(rank, ranks, kInitMs, {"127.0.0.1:9"});
   if (!net::send_frame(root.get(), registration.serialize(), init_deadline()).is_ok()) ::_exit(3);
   if (stage == Stage::kRegistered) {
@@ -87,7 +87,7 @@ bool contains(const std::string& text, const std::string& part) {
   die();
 }
 
-// What a survivor does, as far as it gets: three gathers.
+// The steps of a survivor, as far as it gets: three all-gathers.
 Status survive(const UniqueIdBytes& id, int rank, int ranks) {
   Result<Job> job = join(id, rank, ranks, loopback(), init_deadline());
   if (!job.is_ok()) return job.status();
@@ -106,7 +106,8 @@ struct Survivors {
   bool in_time = false;
 };
 
-// All but the victim, as threads of this process. With `late`, one of them registers only when the victim is dead.
+// All ranks except the victim, as threads of this process. With `late`, one of them registers only after the victim's
+// death.
 Survivors run_survivors(const UniqueIdBytes& id, int victim, int ranks, std::int64_t late_ms) {
   Survivors result;
   result.statuses.resize(static_cast<std::size_t>(ranks));
@@ -121,8 +122,8 @@ Survivors run_survivors(const UniqueIdBytes& id, int victim, int ranks, std::int
   return result;
 }
 
-// `or_root`: the victim's process runs the root, and may take it away before all have their places.
-// `named`: where it ran is known, and said.
+// `or_root`: the victim's process runs the root, which may end before all ranks have their places. `named`: the
+// victim's process is known and in the text.
 void check_survivors(const Survivors& survivors, int victim, bool or_root, bool named = true) {
   CHECK(survivors.in_time);
   for (std::size_t rank = 0; rank < survivors.statuses.size(); ++rank) {
@@ -133,7 +134,7 @@ void check_survivors(const Survivors& survivors, int victim, bool or_root, bool 
     if (or_root && contains(status.message(), "the root service (in the process of rank 0, or")) continue;
     CHECK(contains(status.message(), "rank " + std::to_string(victim) + (named ? " (host " : " ")));
     CHECK(contains(status.message(), "died"));
-    // Nobody else is suspected.
+    // No other rank is named.
     for (std::size_t other = 0; other < survivors.statuses.size(); ++other) {
       if (static_cast<int>(other) == victim) continue;
       CHECK_FALSE(contains(status.message(), "rank " + std::to_string(other) + " (host "));
@@ -147,7 +148,7 @@ void one_dies(int victim, int ranks, Stage stage) {
   REQUIRE(id.is_ok());
   Child child([&]() -> int { die_at(*id, victim, ranks, stage); });
   const Survivors survivors = run_survivors(*id, victim, ranks, stage <= Stage::kRegistered ? 1000 : 0);
-  CHECK(child.wait() == -1);  // by the signal, where it should
+  CHECK(child.wait() == -1);  // by the signal, if it should
   check_survivors(survivors, victim, false, stage != Stage::kConnected);
 }
 
@@ -203,7 +204,7 @@ TEST_CASE("ranks that have not registered when the first dies hear of it from ra
     REQUIRE(::read(reader.get(), id.data(), id.size()) == static_cast<ssize_t>(id.size()));
     Child victim([&]() -> int { die_while_joining(id, 1, kRanks, Stage::kRegistered); });
     CHECK(victim.wait() == -1);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rank 0 has heard
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rank 0 has received it
     std::vector<Status> statuses(kRanks);
     on_threads(kRanks, [&](int rank) {
       if (rank >= 2) statuses[static_cast<std::size_t>(rank)] = survive(id, rank, kRanks);
@@ -216,7 +217,7 @@ TEST_CASE("ranks that have not registered when the first dies hear of it from ra
   }
 }
 
-TEST_CASE("a maker of the id that is no rank may go once all ranks have joined", "[fork]") {
+TEST_CASE("a process that made the id without being a rank may end once all ranks have joined", "[fork]") {
   constexpr int kRanks = 3;
   int fds[2] = {-1, -1};
   REQUIRE(::pipe(fds) == 0);
@@ -233,7 +234,7 @@ TEST_CASE("a maker of the id that is no rank may go once all ranks have joined",
   std::vector<Status> statuses(kRanks);
   on_threads(kRanks, [&](int rank) {
     Result<Job> job = join(id, rank, kRanks, loopback(), init_deadline());
-    // The others are joining or have joined: rank 1 has its place, so all are placed.
+    // The other ranks are joining or have joined: rank 1 has its place, so all ranks are placed.
     if (rank == 1) maker.kill(SIGKILL);
     Status s = job.status();
     for (int round = 0; round < 2 && s.is_ok(); ++round) s = job->tree->all_gather("x", init_deadline()).status();

@@ -35,7 +35,7 @@ std::string described(const Status& status) {
   return std::string(code_name(status.code())) + ": " + status.message();
 }
 
-// What each rank's join returned when they start with these ranks and sizes.
+// The result of each rank's join() with these ranks and sizes.
 std::vector<Status> join_as(const std::vector<std::pair<int, int>>& rank_and_size, std::int64_t timeout_ms) {
   const Settings settings = loopback();
   Result<UniqueIdBytes> id = create_unique_id(settings);
@@ -68,7 +68,7 @@ TEST_CASE("lists of ranks are short") {
   CHECK(contains(list_ranks(odd), " and 88 more"));
 }
 
-TEST_CASE("a unique id survives its encoding, and damage is seen") {
+TEST_CASE("an encoded unique id is decoded unchanged, and damage is detected") {
   RootContact contact;
   contact.secret.fill(7);
   contact.addresses = {net::parse_address("10.1.2.3:4567").value(), net::parse_address("[2001:db8::5]:4567").value()};
@@ -120,7 +120,7 @@ TEST_CASE("ranks join and gather, for many sizes") {
   CHECK(watchers[0].job.secret == watchers.back().job.secret);
 }
 
-TEST_CASE("missing ranks are named to those who wait") {
+TEST_CASE("waiting ranks' errors name the missing ranks") {
   const std::vector<Status> statuses = join_as({{0, 6}, {1, 6}, {4, 6}}, 400);
   for (const Status& status : statuses) {
     INFO(described(status));
@@ -137,7 +137,7 @@ TEST_CASE("a rank that joins twice is an error for all that names both") {
   }
 }
 
-TEST_CASE("who comes to a job that has failed hears why, whatever its own place") {
+TEST_CASE("a rank that joins a failed job gets the reason, for any rank number") {
   Result<UniqueIdBytes> id = create_unique_id(loopback());
   REQUIRE(id.is_ok());
   std::vector<Status> statuses(2);
@@ -186,7 +186,7 @@ TEST_CASE("a rank that dies while others are still to come ends the wait of all"
   CHECK((contains(status.message(), "rank 1 (host ") || contains(status.message(), "ranks 1, 2")));
 }
 
-TEST_CASE("a wrong secret is told from a right one") {
+TEST_CASE("a wrong secret is distinguished from a right one") {
   Result<UniqueIdBytes> id = create_unique_id(loopback());
   REQUIRE(id.is_ok());
   UniqueIdBytes forged = *id;
@@ -199,7 +199,7 @@ TEST_CASE("a wrong secret is told from a right one") {
 
 namespace {
 
-// What is written to standard error while it lives.
+// The text written to standard error during its life.
 class StandardError {
  public:
   StandardError() : saved_(::dup(STDERR_FILENO)), file_(std::tmpfile()) { ::dup2(::fileno(file_), STDERR_FILENO); }
@@ -223,7 +223,7 @@ class StandardError {
 
 }  // namespace
 
-TEST_CASE("a wrong secret ends the wait of who has it, and who refuses it warns once in a while") {
+TEST_CASE("a wrong secret ends the wait of its rank, and the refusing rank warns now and then") {
   Result<UniqueIdBytes> id = create_unique_id(loopback());
   REQUIRE(id.is_ok());
   UniqueIdBytes forged = *id;
@@ -242,10 +242,10 @@ TEST_CASE("a wrong secret ends the wait of who has it, and who refuses it warns 
   CHECK(contains(status.message(), "TUTTI_SECRET"));
   CHECK(contains(log, "the job's root refused"));
   CHECK(contains(log, "127.0.0.1"));
-  CHECK(std::count(log.begin(), log.end(), '\n') < 10);  // of about a hundred attempts
+  CHECK(std::count(log.begin(), log.end(), '\n') < 10);  // about a hundred attempts
 }
 
-TEST_CASE("a root that has gone is an error long before the deadline") {
+TEST_CASE("a root that is gone is an error long before the deadline") {
   RootContact contact;
   {
     Result<UniqueFd> listener = net::listen_tcp(0, 0);
@@ -257,7 +257,7 @@ TEST_CASE("a root that has gone is an error long before the deadline") {
   CHECK(status.code() == Code::kRemoteError);
 }
 
-TEST_CASE("strangers at the root neither get in nor delay anybody") {
+TEST_CASE("unauthenticated peers at the root neither join nor delay other ranks") {
   Result<UniqueIdBytes> id = create_unique_id(loopback());
   REQUIRE(id.is_ok());
   const net::Address root = decode_unique_id(*id)->addresses.front();
@@ -270,7 +270,7 @@ TEST_CASE("strangers at the root neither get in nor delay anybody") {
     strangers.push_back(std::move(stranger).value());
   }
   std::vector<Status> statuses(6);
-  std::vector<Job> jobs(6);  // who drops its job is dead to those who still join
+  std::vector<Job> jobs(6);  // a rank that drops its job is dead to those that still join
   on_threads(6, [&](int rank) {
     const auto r = static_cast<std::size_t>(rank);
     statuses[r] = keep(join(*id, rank, 6, loopback(), Deadline::after_ms(kLongMs)), &jobs[r]);
@@ -283,8 +283,8 @@ TEST_CASE("strangers at the root neither get in nor delay anybody") {
 
 namespace {
 
-// Ports that were free a moment ago.
-// Below those that the kernel gives to connections, with which tests that run at the same time might take them first.
+// Ports that were free a moment ago. Below the kernel's range for outgoing connections, which tests that run at the
+// same time might take first.
 std::vector<std::uint16_t> free_ports(std::size_t count) {
   constexpr unsigned kFirst = 10'000;
   constexpr unsigned kPorts = 20'000;
@@ -306,7 +306,7 @@ std::vector<Status> join_known(const KnownRoot& root, int ranks, std::int64_t ti
   std::vector<Status> statuses(static_cast<std::size_t>(ranks));
   std::vector<Job> jobs(statuses.size());
   on_threads(ranks, [&](int rank) {
-    // The root comes last.
+    // The root is last.
     if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const auto r = static_cast<std::size_t>(rank);
     statuses[r] = keep(join(root, rank, ranks, loopback(), Deadline::after_ms(timeout_ms)), &jobs[r]);
@@ -316,9 +316,9 @@ std::vector<Status> join_known(const KnownRoot& root, int ranks, std::int64_t ti
 
 }  // namespace
 
-TEST_CASE("a known root is found although strangers hold its first ports") {
+TEST_CASE("a known root is found although other programs have its first ports") {
   const std::vector<std::uint16_t> ports = free_ports(4);
-  // One accepts and stays silent, one accepts and closes, on ports that the root would have taken.
+  // One accepts and stays silent, one accepts and closes, on ports that the root would have used.
   Result<UniqueFd> silent = net::listen_tcp(ports[0], ports[0]);
   Result<UniqueFd> closing = net::listen_tcp(ports[1], ports[1]);
   REQUIRE(silent.is_ok());
@@ -350,7 +350,7 @@ TEST_CASE("rank 0 must get the one port that a known root has") {
   CHECK(statuses[1].code() == Code::kTimeout);
 }
 
-TEST_CASE("jobs that find their roots by the same secret have different ones afterwards") {
+TEST_CASE("jobs with the same secret for the root have different secrets afterwards") {
   std::vector<Secret> secrets;
   for (int round = 0; round < 2; ++round) {
     const KnownRoot root{"127.0.0.1", free_ports(1), "job 1"};
@@ -400,7 +400,7 @@ TEST_CASE("64 processes join", "[fork]") {
   for (Child& child : children) CHECK(child.wait() == 0);
 }
 
-TEST_CASE("an error that has no name here is a defect of who sent it") {
+TEST_CASE("an unknown error code is a defect of its sender") {
   net::Packer packer;
   packer.number(std::int32_t{1234}).text("whatever");
   auto report = Report::parse(packer.bytes());
@@ -418,7 +418,7 @@ TEST_CASE("an error that has no name here is a defect of who sent it") {
   CHECK(notice.code == Code::kInternalError);
 }
 
-TEST_CASE("a peer's description survives its encoding, and damage is seen") {
+TEST_CASE("an encoded description of a peer is decoded unchanged, and damage is detected") {
   Result<PeerInfo> info = PeerInfo::local(3);
   REQUIRE(info.is_ok());
   info->tcp_addresses = {"1.2.3.4:5", "[::1]:6"};

@@ -1,7 +1,6 @@
-// Started by a launcher: finds its job, joins it, gathers, leaves. With "mpi" (when built with MPI),
-// MPI_Init comes afterwards, to see that the launcher's connection still serves it; with "alone" it comes first, in
-// processes that no MPI launcher started, each of which is a job of its own to MPI. "linger" makes rank 0 outlive the
-// others.
+// Started by a launcher: finds its job, joins it, gathers, leaves. With "mpi" (when built with MPI), MPI_Init comes
+// afterwards, to check that the launcher's connection still works; with "alone" it comes first, in processes that no
+// MPI launcher started, each of which is a separate job for MPI. "linger" makes rank 0 outlive the others.
 #include <unistd.h>
 
 #include <cstdio>

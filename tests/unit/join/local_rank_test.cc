@@ -58,7 +58,7 @@ TEST_CASE("each launcher's variables, in their order") {
   CHECK(found(all) == std::pair{1, 2});
   add({{"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "5"}}, &all);
   CHECK(found(all) == std::pair{0, 5});
-  // Half of torchrun's is not torchrun's.
+  // Only half of torchrun's variables are not enough.
   add({{"LOCAL_RANK", "6"}}, &all);
   CHECK(found(all) == std::pair{0, 5});
   add({{"LOCAL_WORLD_SIZE", "7"}}, &all);
@@ -67,20 +67,19 @@ TEST_CASE("each launcher's variables, in their order") {
   CHECK(found(all) == std::pair{8, 9});
 }
 
-// Only MPI_Init sets them in the process that reads them; mpirun's are those of
-// tests/unit/join/nested_launchers.sh.
+// Only MPI_Init sets them in the process that reads them; tests/unit/join/nested_launchers.sh has those of mpirun.
 TEST_CASE("local rank: variables of PMIx that this process has set do not count") {
   const Variables by_mpi_init = {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
   CHECK(refuses(by_mpi_init, "no launcher says"));
   CHECK(detect_local_rank(LocalRank{1, 3})->ranks == 3);
   CHECK(found({by_mpi_init[0], by_mpi_init[1], {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "3"}}) == std::pair{2, 3});
-  // Unless the user names the launcher.
+  // Unless the user selects the launcher.
   ::setenv("TUTTI_LAUNCHER", "pmix", 1);
   CHECK(found(by_mpi_init) == std::pair{0, 1});
   ::unsetenv("TUTTI_LAUNCHER");
 }
 
-TEST_CASE("what is missing or unusable is named") {
+TEST_CASE("errors name missing and unusable variables") {
   CHECK(refuses({}, "Set TUTTI_LOCAL_RANK, from 0 on, and TUTTI_LOCAL_SIZE"));
   CHECK(detect_local_rank(LocalRank{1, 3})->ranks == 3);
   CHECK(refuses({{"TUTTI_LOCAL_RANK", "0"}}, "TUTTI_LOCAL_SIZE=\"\""));

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Launchers that start each other: the one that started the ranks last says which ranks they are.
+# Launchers that start each other: the last one determines the ranks.
 # Usage: nested_launchers.sh PROGRAM MPI_PROGRAM NAME LAUNCHER...: MPI_PROGRAM is PROGRAM with that launcher's MPI, or
-# none; NAME as tutti calls the launcher, LAUNCHER its command up to the number of ranks. What stands for torchrun is a shell that sets torchrun's variables and starts the ranks of one agent.
+# none; NAME is tutti's name of the launcher, LAUNCHER its command up to the number of ranks. A shell replaces torchrun: it
+# sets torchrun's variables and starts the ranks of one agent.
 set -euo pipefail
 program=$1 mpi_program=$2 name=$3
 shift 3
@@ -30,14 +31,14 @@ status=0
 for pid in $pids; do wait "$pid" || status=$?; done
 exit "$status"
 AGENT
-# The same with a process between that closes the launcher's connection, as Python's subprocess does.
+# The same with a process in between that closes the launcher's connection, like Python's subprocess.
 cat >"$folder/closing" <<'CLOSING'
 import subprocess, sys
 sys.exit(subprocess.run(sys.argv[1:], close_fds=True).returncode)
 CLOSING
 chmod +x "$folder/agent"
 
-# joined WHAT RANKS LAUNCHER COMMAND...: so many ranks of one job, each once, found by that launcher's variables.
+# joined WHAT RANKS LAUNCHER COMMAND...: RANKS ranks of one job, each once, found by that launcher's variables.
 joined() {
   local what=$1 ranks=$2 launcher=$3 expected=
   shift 3
@@ -64,14 +65,14 @@ refused() {
 }
 
 stale=(env RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=1)
-# A shell that stays between, so that the variables are those of another process than the ranks' launcher's.
+# A shell in between, so that the variables belong to another process than the ranks' launcher.
 between=(sh -c '"$@"; exit $?' between)
 
 joined "torchrun in $name, one agent" 2 torchrun "${outer[@]}" 1 "$folder/agent" 2 "$program"
 joined "torchrun in $name, two agents" 4 torchrun "${outer[@]}" 2 "$folder/agent" 4 "$program"
 joined "torchrun in $name, behind a process that closes descriptors" 2 torchrun \
   "${outer[@]}" 1 python3 "$folder/closing" "$folder/agent" 2 "$program"
-# Without an MPI launcher, MPI_Init names each process the only rank, in variables that look like the launcher's.
+# Without an MPI launcher, MPI_Init declares each process the only rank, in variables that look like the launcher's.
 [[ $mpi_program == none ]] ||
   joined "torchrun around MPI_Init of processes on their own" 2 torchrun "$folder/agent" 2 "$mpi_program" alone
 old_plain=(env TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_SIZE=1)
@@ -89,17 +90,17 @@ else
 fi
 joined "plain variables in $name" 1 plain \
   "${outer[@]}" 1 "${between[@]}" env TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_SIZE=1 "$program"
-# Nothing shows which one came last.
+# Nothing shows which one was set last.
 refused "$name and torchrun's variables set by the same process" 'Set TUTTI_LAUNCHER=' \
   "${outer[@]}" 1 env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$program"
 joined "TUTTI_LAUNCHER=$name" 1 "$name" \
   "${outer[@]}" 1 env TUTTI_LAUNCHER="$name" RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$program"
 joined 'TUTTI_LAUNCHER=torchrun' 1 torchrun \
   "${outer[@]}" 1 env TUTTI_LAUNCHER=torchrun RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 "$program"
-# A script gives the launcher's ranks torchrun's names, without an address.
+# A script gives the launcher's ranks the names of torchrun's variables, without an address.
 joined "$name with its ranks as torchrun names them" 2 "$name" "${outer[@]}" 2 sh -c \
   'RANK=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}} WORLD_SIZE=2 "$1" linger; exit $?' renaming "$program"
-# A script makes each of the launcher's ranks the only one of a job: they may be meant so, but are told.
+# A script makes each of the launcher's ranks the only one of a job: that may be intended, but they log a warning.
 PORT=1 timeout 100 "${outer[@]}" 2 sh -c \
   'RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$1"; exit $?' alone "$program" >"$folder/out" 2>"$folder/err" || true
 if [[ $(grep -c '^joined as 0 of 1 by torchrun' "$folder/out") != 2 ]] ||

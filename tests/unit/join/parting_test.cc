@@ -1,4 +1,4 @@
-// Ranks that leave tell what they have called, and differences are found, over sockets and between threads.
+// Ranks that leave exchange what they have called, and find differences, over sockets and between threads.
 #include <atomic>
 #include <mutex>
 
@@ -58,7 +58,7 @@ struct Ranks {
     });
     for (const Status& status : statuses) REQUIRE(status.message() == "");
   }
-  // What the rank has called by now.
+  // The calls of the rank so far.
   void call(std::size_t rank, CallSummary summary) {
     const std::lock_guard lock(mutex);
     calls[rank] = std::move(summary);
@@ -73,7 +73,7 @@ struct Ranks {
 
 }  // namespace
 
-TEST_CASE("ranks that have called the same part without a failure, and all know of all") {
+TEST_CASE("ranks that have called the same operations leave without a failure, and all know of all") {
   const bool sockets = GENERATE(true, false);
   for (const std::size_t n : {2u, 6u, 21u}) {
     Ranks ranks(sockets, std::vector<CallSummary>(n, called(3)));
@@ -89,7 +89,7 @@ TEST_CASE("ranks that have called the same part without a failure, and all know 
   }
 }
 
-TEST_CASE("a rank that has called something else, or less, fails all when they part") {
+TEST_CASE("a rank that has called different or fewer operations fails all when they leave") {
   const bool sockets = GENERATE(true, false);
   const bool less = GENERATE(true, false);
   for (const std::size_t n : {2u, 6u, 21u}) {
@@ -114,16 +114,16 @@ TEST_CASE("a rank that has called something else, or less, fails all when they p
   }
 }
 
-TEST_CASE("a rank that parts early is compared with those that stay") {
+TEST_CASE("a rank that leaves early is compared with those that stay") {
   const bool sockets = GENERATE(true, false);
   std::vector<CallSummary> calls(5, called(3));
   calls[1] = called(3, 7);
   calls[2] = called(9);
   Ranks ranks(sockets, std::move(calls));
-  // It has called less than rank 2, which proves nothing as long as that is all.
+  // It has called less than rank 2, which proves nothing while it may still call more.
   CHECK_FALSE(ranks.tree(4).finish(0));
   ranks.tree(4).leave();
-  // But what rank 1 called is not what the others called.
+  // But rank 1's calls are not the others' calls.
   for (const std::size_t r : {0u, 1u, 2u, 3u}) {
     INFO("rank " << r);
     REQUIRE(eventually([&] { return !ranks.status(r).is_ok(); }));
@@ -132,7 +132,7 @@ TEST_CASE("a rank that parts early is compared with those that stay") {
   }
 }
 
-TEST_CASE("what a rank calls after another has left is compared with what that had called") {
+TEST_CASE("later calls are compared with those of a rank that has left") {
   const bool sockets = GENERATE(true, false);
   std::vector<CallSummary> calls(5, called(2));
   calls[0] = called(3, 7);
@@ -150,7 +150,7 @@ TEST_CASE("what a rank calls after another has left is compared with what that h
     CHECK(contains(differs, "rank " + std::to_string(r) + " runs call 0 as 3"));
     CHECK(ranks.status(r).is_ok());
   }
-  // What rank 0 has called is known: nobody else need report.
+  // Rank 0's calls are known: no other rank needs to report.
   ranks.tree(4).report_calls(called(3).calls);
   REQUIRE(eventually([&] { return !ranks.status(4).is_ok(); }));
   CHECK(contains(ranks.status(4), "rank 0 runs call 7 as 3"));
@@ -182,7 +182,7 @@ TEST_CASE("waiting for leave notices ends with a failure") {
   CHECK(ranks.status(0).code() == Code::kAborted);
 }
 
-TEST_CASE("a rank waits for others of its process only if they have threads of their own") {
+TEST_CASE("a rank waits for others of its process only if they have other threads") {
   Secret job{};
   job[0] = 1;
   Secret another_job{};
@@ -193,12 +193,12 @@ TEST_CASE("a rank waits for others of its process only if they have threads of t
   ProcessRank b;
   a.enter(job);
   b.enter(job);
-  // The thread that serves no rank may serve all.
+  // A thread that serves no rank may serve all.
   CHECK_FALSE(a.others_may_come());
   a.touch();
   CHECK(a.others_may_come());
   CHECK_FALSE(b.others_may_come());
-  // A thread that outlives the check, for the numbers of threads are used again.
+  // A thread that outlives the check, because thread ids are reused.
   std::atomic<bool> touched{false};
   std::atomic<bool> end{false};
   std::thread other([&] {

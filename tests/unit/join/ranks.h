@@ -27,7 +27,7 @@ inline void on_threads(int ranks, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Polls until `condition` holds. False if it does not within `ms`.
+// Polls until `condition` is true. False if it is not within `ms`.
 inline bool eventually(const std::function<bool()>& condition, std::int64_t ms = 20'000) {
   const Deadline deadline = Deadline::after_ms(ms);
   while (!condition()) {
@@ -37,7 +37,7 @@ inline bool eventually(const std::function<bool()>& condition, std::int64_t ms =
   return true;
 }
 
-// A forked process that runs `body` and exits with what it returns; killed by the destructor.
+// A forked process that runs `body` and exits with its result; the destructor kills it.
 class Child {
  public:
   explicit Child(const std::function<int()>& body) : pid_(::fork()) {

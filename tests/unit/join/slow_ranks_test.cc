@@ -1,4 +1,4 @@
-// Ranks that live, but read late, while much is sent to them. The kernel's limit for data that is not taken was 15 s.
+// Ranks that are alive, but read late while they are sent much data. The kernel's limit for unread data was 15 s.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -37,7 +37,7 @@ void sleep_ms(int ms) {
   std::this_thread::sleep_for(std::chrono::milliseconds(ms));
 }
 
-// Of every rank the same number of bytes, which are its own.
+// The same number of bytes for every rank, with different contents.
 std::string part_of(int rank, std::size_t bytes) {
   return std::string(bytes, static_cast<char>('a' + rank));
 }
@@ -57,7 +57,7 @@ Status gather(ControlTree* tree, int rank, int ranks, std::size_t bytes) {
   return {};
 }
 
-// Joins by hand, and dials its parent late.
+// Joins by hand, and connects to its parent late.
 Status join_late(const UniqueIdBytes& id, int rank, int ranks, std::size_t bytes, Job* job) {
   const RootContact contact = decode_unique_id(id).value();
   UniqueFd root = connect_to(contact.addresses, contact.secret, {net::Purpose::kRoot, rank, 0, 1}, -1);
@@ -78,13 +78,13 @@ Status join_late(const UniqueIdBytes& id, int rank, int ranks, std::size_t bytes
 
 }  // namespace
 
-TEST_CASE("init succeeds if a rank that waits for a late child is sent much meanwhile") {
+TEST_CASE("init succeeds if a rank that waits for a late child receives much data meanwhile") {
   constexpr int kRanks = 6;  // rank 5 is below rank 1
   const std::size_t bytes = kMuch / 4;
   Result<UniqueIdBytes> id = create_unique_id(loopback());
   REQUIRE(id.is_ok());
   std::vector<Status> statuses(kRanks);
-  std::vector<Job> jobs(kRanks);  // nobody leaves before all are done
+  std::vector<Job> jobs(kRanks);  // no rank leaves before all are done
   on_threads(kRanks, [&](int rank) {
     Status& status = statuses[static_cast<std::size_t>(rank)];
     Job& job = jobs[static_cast<std::size_t>(rank)];
@@ -98,7 +98,7 @@ TEST_CASE("init succeeds if a rank that waits for a late child is sent much mean
   for (const Status& status : statuses) CHECK(status.message() == "");
 }
 
-TEST_CASE("a rank that is stopped while much is sent to it is waited for", "[fork]") {
+TEST_CASE("a rank that is stopped while it receives much data is waited for", "[fork]") {
   constexpr int kRanks = 3;
   struct Shared {
     std::atomic<bool> joined{false};
@@ -174,5 +174,5 @@ TEST_CASE("init names a rank that sends too much before the control tree is conn
   CHECK(statuses[0].message().find("before the control tree was connected") != std::string::npos);
   const std::size_t at = statuses[0].message().find(" sent ");
   REQUIRE(at != std::string::npos);
-  CHECK(std::stoull(statuses[0].message().substr(at + 6)) < 80'000'000);  // not all that was there to be read
+  CHECK(std::stoull(statuses[0].message().substr(at + 6)) < 80'000'000);  // not everything that could have been read
 }

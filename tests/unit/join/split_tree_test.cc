@@ -46,7 +46,7 @@ struct Member {
   std::atomic<int> decisions{0};
   std::mutex mutex;
   Answer last;
-  std::unique_ptr<ControlTree> tree;  // goes first: it asks the others
+  std::unique_ptr<ControlTree> tree;  // destroyed first: it uses the others
 
   Status watch() {
     Witness witness;
@@ -81,7 +81,7 @@ Status join_job(const UniqueIdBytes& id, int rank, int ranks, Member* member) {
   return s.is_ok() ? member->watch() : s;
 }
 
-// Makes the communicator of `members`, and sees that its numbering is theirs.
+// Makes the communicator of `members`, and checks that it has its own numbering.
 Status split_off(ControlTree& from, std::uint64_t id, const std::vector<int>& members, int rank, Member* member) {
   const Deadline deadline = Deadline::after_ms(kLongMs);
   auto tree = from.split(id, members);
@@ -117,13 +117,13 @@ struct SplitJob {
   Status make(const UniqueIdBytes& id, int rank) {
     const auto r = static_cast<std::size_t>(rank);
     if (Status s = join_job(id, rank, kRanks, &whole[r]); !s.is_ok()) return s;
-    // Ranks come to the split at different times, and hear of it before.
+    // Ranks reach the split at different times, and receive messages about it before.
     std::this_thread::sleep_for(std::chrono::milliseconds(rank * 7 % 20));
     return split_off(*whole[r].tree, color_of(rank) + 1, group_of(rank), rank, &parts[r]);
   }
   [[nodiscard]] std::uint64_t color_of(int rank) const { return static_cast<std::uint64_t>(rank) % groups.size(); }
   [[nodiscard]] const std::vector<int>& group_of(int rank) const { return groups[color_of(rank)]; }
-  // In its group.
+  // Its name in its group.
   [[nodiscard]] std::string name_of(int rank) const {
     const std::vector<int>& group = group_of(rank);
     return "rank " + std::to_string(std::find(group.begin(), group.end(), rank) - group.begin());
@@ -138,7 +138,7 @@ struct SplitJob {
 
 }  // namespace
 
-TEST_CASE("a failure of one communicator is told to its members, by their numbers, and to nobody else") {
+TEST_CASE("a failure of one communicator reaches its members, by their numbers, and no other rank") {
   const int colors = GENERATE(1, 2, 3, 7);
   const int origin = GENERATE(0, 6, 20);
   SplitJob job(colors);
@@ -153,7 +153,7 @@ TEST_CASE("a failure of one communicator is told to its members, by their number
     }
     CHECK_FALSE(job.job(rank).failure->failed());
   }
-  // The job's failure is not that of its parts.
+  // The job's failure is not a failure of its parts.
   job.job(3).tree->announce_failure(Status::aborted("the end"));
   for (int rank = 0; rank < kRanks; ++rank) {
     if (rank == 3) continue;
@@ -163,7 +163,7 @@ TEST_CASE("a failure of one communicator is told to its members, by their number
   }
 }
 
-TEST_CASE("a decision is told to all other members, once, and to nobody else") {
+TEST_CASE("a decision reaches all other members, once, and no other rank") {
   const int colors = GENERATE(1, 2, 7);
   const int origin = GENERATE(0, 6, 20);
   SplitJob job(colors);
@@ -175,7 +175,7 @@ TEST_CASE("a decision is told to all other members, once, and to nobody else") {
   }
 }
 
-TEST_CASE("a communicator lives on without the one that it was split from, and can be split again") {
+TEST_CASE("a communicator outlives its parent, and can be split again") {
   const int colors = GENERATE(2, 5);
   SplitJob job(colors);
   for (Member& member : job.whole) {
@@ -210,7 +210,7 @@ TEST_CASE("a communicator lives on without the one that it was split from, and c
   for (int rank = 0; rank < kRanks; ++rank) CHECK_FALSE(job.part(rank).failure->failed());
 }
 
-TEST_CASE("leave notices and calls are compared among the members alone") {
+TEST_CASE("leave notices and calls are compared only among the members") {
   const int colors = GENERATE(2, 3, 7);
   const int odd = GENERATE(1, 12, 20);
   SplitJob job(colors);
@@ -230,9 +230,9 @@ TEST_CASE("leave notices and calls are compared among the members alone") {
   CHECK(complete >= kRanks - static_cast<int>(job.group_of(odd).size()));
 }
 
-TEST_CASE("ranks that part before others have made their part wait until all have, and no longer") {
+TEST_CASE("ranks that leave before others have made their part wait until all have, and no longer") {
   constexpr int kMembers = 3;
-  // Who comes last: above the others in the tree, or below.
+  // The rank that comes last: above the others in the tree, or below.
   const int late = GENERATE(0, 1, 2);
   Result<UniqueIdBytes> id = create_unique_id(loopback());
   REQUIRE(id.is_ok());
@@ -246,7 +246,7 @@ TEST_CASE("ranks that part before others have made their part wait until all hav
     const auto r = static_cast<std::size_t>(rank);
     statuses[r] = join_job(*id, rank, kMembers, &whole[r]);
     if (!statuses[r].is_ok()) return;
-    // Long after the others have said that they leave.
+    // Long after the other ranks have sent their leave notices.
     if (rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     auto tree = whole[r].tree->split(7, {0, 1, 2});
     statuses[r] = tree.status();
@@ -284,7 +284,7 @@ TEST_CASE("reports of calls find the two that differ, wherever they are in the t
   }
 }
 
-TEST_CASE("the members that have not arrived are named to the members, by their numbers") {
+TEST_CASE("missing members are named to the members, by their numbers") {
   const int colors = GENERATE(2, 3, 7);
   SplitJob job(colors);
   const std::vector<int>& group = job.groups[1];
@@ -431,8 +431,8 @@ TEST_CASE("a split with a member that is gone already fails") {
   }
 }
 
-TEST_CASE("ranks that split off different communicators under one id are told so") {
-  const int first = GENERATE(0, 1, 2, 3);  // who comes first
+TEST_CASE("ranks that split off different communicators with one id get an error") {
+  const int first = GENERATE(0, 1, 2, 3);  // the rank that comes first
   const bool overlap = GENERATE(true, false);
   SplitJob job(3);
   const std::vector<int> ranks = overlap ? std::vector<int>{7, 8, 9} : std::vector<int>{7, 8, 9, 10};
@@ -462,7 +462,7 @@ TEST_CASE("ranks that split off different communicators under one id are told so
   }
 }
 
-TEST_CASE("what is kept of communicators that a rank has not made yet is bounded") {
+TEST_CASE("frames kept for communicators that a rank has not made yet are bounded") {
   SplitJob job(3);
   const std::vector<int> members = {3, 17};
   constexpr std::uint64_t kMany = 1500;
@@ -487,7 +487,7 @@ TEST_CASE("what is kept of communicators that a rank has not made yet is bounded
       tree.leave();
     });
   };
-  gather(kMany - 1);  // behind all: so all have been heard of
+  gather(kMany - 1);  // after all others: so each of them is known
   for (const Status& status : statuses) CHECK(status.message() == "");
   gather(0);
   for (const Status& status : statuses) {

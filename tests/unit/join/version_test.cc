@@ -1,4 +1,4 @@
-// Ranks whose libraries differ.
+// Ranks with different libraries.
 #include "base/version.h"
 
 #include <fmt/core.h>
@@ -43,7 +43,8 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A rank that says what a library of another version would, up to what all versions have in common. Returns the answer.
+// A rank that sends what a library of another version would, up to the part that all versions share. Returns the
+// answer.
 Status join_with(const UniqueIdBytes& id, int rank, int ranks, std::uint32_t protocol, const std::string& version) {
   const RootContact contact = decode_unique_id(id).value();
   net::Dial dial(contact.addresses, contact.secret, {net::Purpose::kRoot, rank, 0, 1}, -1);
@@ -72,7 +73,7 @@ Status join_with(const UniqueIdBytes& id, int rank, int ranks, std::uint32_t pro
   return placement.is_ok() ? placement->status : placement.status();
 }
 
-// Three ranks, of which `other` is of another version.
+// Three ranks, of which `other` has another version.
 std::vector<Status> join_three(int other, std::uint32_t protocol, const std::string& version) {
   Result<UniqueIdBytes> id = create_unique_id(loopback());
   REQUIRE(id.is_ok());
@@ -102,7 +103,7 @@ TEST_CASE("a rank of another version is an error for all that names both version
   }
 }
 
-TEST_CASE("what versions have in common of a registration and a refusal is read, and damage is seen") {
+TEST_CASE("the common part of all versions' registrations and refusals is read, and damage is detected") {
   Registration registration;
   registration.rank = 3;
   registration.ranks = 5;
@@ -124,7 +125,7 @@ TEST_CASE("what versions have in common of a registration and a refusal is read,
   CHECK_FALSE(Placement::parse(Placement().serialize() + "more").is_ok());
 }
 
-TEST_CASE("a dialler whose handshake is of another version is told which one is here") {
+TEST_CASE("a dialler whose handshake has another version learns the version here") {
   Result<UniqueIdBytes> id = create_unique_id(loopback());
   REQUIRE(id.is_ok());
   Result<UniqueFd> socket = net::start_connect(decode_unique_id(*id)->addresses.front());
@@ -141,7 +142,7 @@ TEST_CASE("a dialler whose handshake is of another version is told which one is 
   CHECK(got.back() != kGreetingOfAnother.back());
 }
 
-TEST_CASE("a root whose handshake is of another version ends the wait of who looks for it") {
+TEST_CASE("a root whose handshake has another version ends the wait of ranks that look for it") {
   Result<UniqueFd> listener = net::listen_tcp(0, 0);
   REQUIRE(listener.is_ok());
   RootContact contact;

@@ -1,4 +1,4 @@
-// The watch on this kernel, and the cache on top of it: whoever has changed memory finds its registration gone.
+// The watch on this kernel, and the cache on top of it: a change of memory, by any thread, removes its registration.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -26,7 +26,7 @@ using namespace tutti::internal::memory::test;
 
 namespace {
 
-// The watch. Where this kernel or a sandbox has no userfaultfd, all of this program is skipped.
+// The watch. If this kernel or a sandbox does not provide userfaultfd, the whole program is skipped.
 MemoryMonitor* probe() {
   std::string why;
   MemoryMonitor* const watch = MemoryMonitor::instance(&why);
@@ -37,7 +37,7 @@ MemoryMonitor* probe() {
   return watch;
 }
 
-// Finds `memory` registered, makes a change, and finds that it is registered anew, never as it was.
+// Registers `memory`, makes a change, and checks that it is registered again, and never found as before.
 template <class Change>
 void check_change(Cache& cache, const std::byte* memory, std::size_t bytes, Change change) {
   const RdmaKeys* keys = cache.at_rest(memory, bytes);
@@ -54,7 +54,7 @@ void check_change(Cache& cache, const std::byte* memory, std::size_t bytes, Chan
 
 }  // namespace
 
-TEST_CASE("memory that is mapped anew is registered anew") {
+TEST_CASE("memory that is mapped again is registered again") {
   MemoryMonitor* const watch = probe();
   Cache cache(watch);
   Pages memory(16, Pages::apart());
@@ -108,7 +108,7 @@ TEST_CASE("memory that is mapped anew is registered anew") {
   }
 }
 
-TEST_CASE("neighbours of what has changed stay registered") {
+TEST_CASE("neighbours of changed memory stay registered") {
   MemoryMonitor* const watch = probe();
   Cache cache(watch);
   Pages memory(12, Pages::apart());
@@ -147,7 +147,7 @@ TEST_CASE("memory of the C library's allocator") {
     cache->begin_operation();
     INFO("registered " << cache.registered_bytes());
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    // The first and the last page may hold others' memory as well.
+    // The first and the last page may contain memory of others.
     CHECK(cache.registered_bytes() < 64 * kBytes);
 #endif
   }
@@ -166,7 +166,7 @@ TEST_CASE("memory that can change unseen is not registered") {
     CHECK(cache.next(pages.at(0), pages.bytes()) == nullptr);
   }
   SECTION("of a file, private") {
-    // On a disk, where folders for temporary files need not be.
+    // On a disk, because folders for temporary files may be in memory.
     Dl_info c_library{};
     REQUIRE(::dladdr(reinterpret_cast<void*>(&::getppid), &c_library) != 0);
     const UniqueFd file(::open(c_library.dli_fname, O_RDONLY | O_CLOEXEC));
@@ -215,7 +215,7 @@ TEST_CASE("huge pages are watched") {
   ::munmap(p, 2 * kHuge);
 }
 
-TEST_CASE("two communicators each hear of a change") {
+TEST_CASE("two communicators both notice a change") {
   MemoryMonitor* const watch = probe();
   Cache one(watch);
   Cache two(watch);
@@ -227,7 +227,7 @@ TEST_CASE("two communicators each hear of a change") {
   CHECK(two.at_rest(memory.at(0), memory.bytes())->lkeys[0] != old_two);
 }
 
-TEST_CASE("more changes than are remembered") {
+TEST_CASE("more changes than the log holds") {
   MemoryMonitor* const watch = probe();
   constexpr std::size_t kChanges = ChangeLog::kRanges + 10;
   Cache cache(watch);
@@ -247,7 +247,7 @@ TEST_CASE("more changes than are remembered") {
   CHECK(seen == watch->count());
 }
 
-TEST_CASE("a child watches its own memory, and its parent goes on", "[fork]") {
+TEST_CASE("a child watches its own memory, and its parent continues", "[fork]") {
   MemoryMonitor* const watch = probe();
   Cache cache(watch);
   Pages memory(4, Pages::apart());
@@ -255,7 +255,7 @@ TEST_CASE("a child watches its own memory, and its parent goes on", "[fork]") {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // Not watched by anyone, and so not waiting for anyone.
+    // Not watched, and so not waiting for a watch.
     int bad = 0;
     bad |= cache.next(memory.at(0), memory.bytes()) != nullptr ? 1 : 0;
     Pages(4, memory.at(0)).release();

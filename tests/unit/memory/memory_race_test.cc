@@ -29,7 +29,7 @@ constexpr int kRounds = kThreadSanitizer ? 500 : 3000;
 constexpr std::size_t kPages = 8;
 constexpr std::chrono::milliseconds kTime(kThreadSanitizer ? 500 : 1500);
 
-// The watch. Where this kernel or a sandbox has no userfaultfd, all of this program is skipped.
+// The watch. If this kernel or a sandbox does not provide userfaultfd, the whole program is skipped.
 MemoryMonitor* probe() {
   std::string why;
   MemoryMonitor* const watch = MemoryMonitor::instance(&why);
@@ -59,7 +59,7 @@ struct Rank {
 
 }  // namespace
 
-TEST_CASE("whoever has returned from munmap finds the registration gone") {
+TEST_CASE("a thread that has returned from munmap finds the registration gone") {
   MemoryMonitor* const watch = probe();
   std::atomic<int> stale{0};
   std::atomic<int> found{0};
@@ -82,7 +82,7 @@ TEST_CASE("whoever has returned from munmap finds the registration gone") {
   CHECK(found > kRounds);
 }
 
-TEST_CASE("memory that is mapped where another thread has not yet returned from munmap is not the old") {
+TEST_CASE("memory mapped at an address whose munmap has not returned is not mistaken for the old") {
   MemoryMonitor* const watch = probe();
   Rank rank(watch);
   std::atomic<std::byte*> to_unmap{nullptr};
@@ -104,7 +104,7 @@ TEST_CASE("memory that is mapped where another thread has not yet returned from 
     if (rank.next(place) == 0) ++refused;
     const auto before = static_cast<std::uint32_t>(rank.registrar.registered);
     to_unmap = memory.release();
-    // As soon as it is free, whether or not munmap has returned.
+    // As soon as the address is free, even if munmap has not returned.
     void* again = MAP_FAILED;
     const Deadline deadline = Deadline::after_ms(5000);
     while (again == MAP_FAILED && !deadline.passed()) {
@@ -139,7 +139,7 @@ TEST_CASE("many threads unmap while others look up") {
   Pages memory(kBuffers * kPages);
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
-      // Discards and replaces what the others have registered.
+      // Discards and replaces memory that the other threads have registered.
       for (std::size_t i = static_cast<std::size_t>(t); std::chrono::steady_clock::now() < end; ++i) {
         std::byte* const place = memory.at(i % kBuffers * kPages);
         if (i % 2 == 0) {
@@ -155,7 +155,7 @@ TEST_CASE("many threads unmap while others look up") {
   for (int t = 0; t < 2; ++t) {
     threads.emplace_back([&] {
       Rank rank(watch);
-      rank.registrar.touches_pages = false;  // others are replacing them
+      rank.registrar.touches_pages = false;  // other threads are replacing them
       for (std::size_t i = 0; std::chrono::steady_clock::now() < end; ++i) {
         if (rank.next(memory.at(i % kBuffers * kPages)) != 0) ++lookups;
       }
@@ -170,11 +170,11 @@ TEST_CASE("many threads unmap while others look up") {
   CHECK(lookups > 0);
 }
 
-TEST_CASE("operations of several communicators keep what they use registered") {
+TEST_CASE("operations of several communicators keep their memory registered") {
   MemoryMonitor* const watch = probe();
   constexpr std::size_t kBuffers = 8;
   CountingRegistrar registrar;
-  // Room for what three operations use and little more: whoever registers makes others' memory go.
+  // Room for slightly more than the memory of three operations: each registration evicts other memory.
   RegistrationCache cache(registrar, watch, 8 * kPages * kPage);
   Pages memory(kPages * kBuffers);
   const auto end = std::chrono::steady_clock::now() + kTime;
@@ -212,12 +212,12 @@ TEST_CASE("operations of several communicators keep what they use registered") {
   CHECK(registrar.live() == 0);
 }
 
-TEST_CASE("the log of changes tells all or says that it does not") {
+TEST_CASE("the log of changes is complete or says that it is not") {
   ChangeLog log;
   std::atomic<bool> over{false};
   std::atomic<bool> anything_told{false};
   constexpr std::uint64_t kChanges = kThreadSanitizer ? 100'000 : 500'000;
-  // On a loaded machine the writer may be far ahead whenever the reader has its turn: then it goes on.
+  // On a loaded machine the writer may be far ahead whenever the reader runs: then it continues.
   constexpr std::uint64_t kMostChanges = 40 * kChanges;
   std::uint64_t written = 0;
   // Range number i begins at i and ends at 2 i + 1.
@@ -282,7 +282,7 @@ struct FreedAtExit {
     const std::byte* const p = owner->mappings.back();
     if (!watch->watch({p, p + kPages * kPage})) std::_Exit(4);
   }
-  // A thread that goes on changing watched memory while the process ends.
+  // A thread that continues to change watched memory while the process ends.
   Pages busy(kPages);
   std::byte* const place = busy.release();
   if (!watch->watch({place, place + kPages * kPage})) std::_Exit(5);

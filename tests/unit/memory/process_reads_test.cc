@@ -7,7 +7,7 @@
 
 using namespace tutti::internal;
 
-TEST_CASE("all threads find the same about reads") {
+TEST_CASE("all threads get the same result of the test for reads") {
   std::array<bool, 4> found{};
   std::array<std::thread, 4> threads;
   for (std::size_t i = 0; i < threads.size(); ++i)

@@ -1,4 +1,4 @@
-// The registry of tuttiMemAlloc memory: what is found, also while other threads allocate and free.
+// The registry of tuttiMemAlloc memory: look-ups, also while other threads allocate and free.
 #include "memory/region.h"
 
 #include <atomic>
@@ -12,7 +12,7 @@ using tutti::internal::memory::RegionRegistry;
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// More than the first table holds, so that tables grow under the readers.
+// More than the first table can hold, so that tables grow while readers use them.
 constexpr int kMany = 100;
 
 std::byte* allocate(std::size_t bytes) {
@@ -27,7 +27,7 @@ RegionRegistry::Location find(const void* address, std::size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("what lies inside a region is found") {
+TEST_CASE("memory inside a region is found") {
   int local = 0;
   CHECK(find(&local, sizeof local).region == 0);
   std::byte* const a = allocate(2 * kPage);
@@ -48,7 +48,7 @@ TEST_CASE("what lies inside a region is found") {
   CHECK(find(b, 1).region == 0);
 }
 
-TEST_CASE("each of many regions is found, whatever the order in which others come and go") {
+TEST_CASE("each of many regions is found, for any order of allocations and frees") {
   std::vector<std::byte*> regions;
   for (int i = 0; i < kMany; ++i) {
     regions.push_back(allocate(kPage));

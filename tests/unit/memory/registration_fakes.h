@@ -1,4 +1,4 @@
-// A registrar that only counts, and what the tests of registered memory share.
+// A registrar that only counts, and the shared parts of the tests of registered memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,8 +21,8 @@ namespace tutti::internal::memory::test {
 
 inline const std::size_t kPage = MemoryMonitor::page_bytes();
 
-// As pinning does: every page is there, and this process's own. The first and the last may hold others' memory, which
-// AddressSanitizer would object to.
+// Like pinning: makes every page present and private to this process. The first and the last page may contain memory of
+// others, to which AddressSanitizer would object.
 [[gnu::no_sanitize_address]] inline void touch(const std::byte* begin, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += kPage) {
     volatile std::byte& byte = *const_cast<std::byte*>(begin + at);
@@ -30,8 +30,8 @@ inline const std::size_t kPage = MemoryMonitor::page_bytes();
   }
 }
 
-// A handle is the key of all devices as well, so that who has keys can ask about their registration, in any thread; the
-// rest by one at a time, as the cache does. fault() must be empty at the end.
+// A handle is also the key of all devices, so that a user with keys can ask about their registration, in any thread;
+// the other functions by one thread at a time, like the cache. fault() must be empty at the end.
 class CountingRegistrar final : public Registrar {
  public:
   CountingRegistrar() = default;
@@ -81,8 +81,8 @@ class CountingRegistrar final : public Registrar {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] const std::string& fault() const { return fault_; }
 
-  int registered = 0;                // times,
-  std::size_t registered_bytes = 0;  // and how much in all
+  int registered = 0;                // number of registrations,
+  std::size_t registered_bytes = 0;  // and their bytes in total
   int fail_next = 0;
   std::size_t most_bytes = SIZE_MAX;
   bool touches_pages = true;
@@ -96,7 +96,7 @@ class CountingRegistrar final : public Registrar {
   std::string fault_;
 };
 
-// A registrar, its cache and a user of that; checks at the end that nothing is left registered.
+// A registrar, its cache and a user of the cache; checks at the end that nothing is left registered.
 class Cache {
  public:
   explicit Cache(MemoryMonitor* watch, std::size_t most_bytes = SIZE_MAX)
@@ -114,12 +114,13 @@ class Cache {
   [[nodiscard]] RegistrationCache& shared() { return *cache_; }
   [[nodiscard]] std::size_t registered_bytes() { return cache_->registered_bytes(); }
 
-  // In an operation of its own.
+  // In a new operation.
   const RdmaKeys* next(const std::byte* begin, std::size_t bytes, std::uint64_t region = 0) {
     user_->begin_operation();
     return find(begin, bytes, region);
   }
-  // As next(), where the watch must come to rest: on an oversubscribed machine an operation may have to do without.
+  // Like next(), but waits until the watch is at rest: on an oversubscribed machine an operation may get no
+  // registration.
   const RdmaKeys* at_rest(const std::byte* begin, std::size_t bytes) {
     const RdmaKeys* keys = nullptr;
     for (int i = 0; i < 1000 && keys == nullptr; ++i) keys = next(begin, bytes);
@@ -156,15 +157,15 @@ class Pages {
     if (begin_ != nullptr) ::munmap(begin_, bytes_);
     begin_ = nullptr;
   }
-  // An address at which the kernel puts nothing by itself, since it fills the address space from the top: what is
-  // unmapped and mapped again there does not become somebody else's in between, such as a sanitizer's allocator's.
+  // An address that the kernel does not choose by itself, because it fills the address space from the top: memory that
+  // is unmapped and mapped again there is not reused in between, for example by a sanitizer's allocator.
   static std::byte* apart() {
     constexpr std::uintptr_t kFirst = 0x7e9000000000;  // the sanitizers allow it
     constexpr std::uintptr_t kDistance = 16 << 20;
     static std::atomic<std::uintptr_t> next{kFirst};
     return reinterpret_cast<std::byte*>(next.fetch_add(kDistance));
   }
-  // Someone else unmaps it.
+  // The caller unmaps it.
   std::byte* release() { return std::exchange(begin_, nullptr); }
   [[nodiscard]] std::byte* at(std::size_t page) const { return begin_ + page * kPage; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }

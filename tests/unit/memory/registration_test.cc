@@ -1,4 +1,4 @@
-// The cache of registered memory, with a watch that reports what a test says.
+// The cache of registered memory, with a watch that reports what the test requests.
 #include <functional>
 #include <optional>
 #include <utility>
@@ -38,7 +38,7 @@ class FakeWatch final : public MemoryMonitor {
   std::vector<Range> log_;
 };
 
-// Addresses alone: nothing touches them.
+// Addresses only: no code touches them.
 const std::byte* page(std::size_t index) {
   return reinterpret_cast<const std::byte*>(std::uintptr_t{1} << 40) + index * kPage;
 }
@@ -84,7 +84,7 @@ TEST_CASE("only the part of a source that is memory is registered") {
   CHECK(rig.cache->find(source) == nullptr);
 }
 
-TEST_CASE("what has changed is registered anew, its neighbours are kept") {
+TEST_CASE("changed memory is registered again, its neighbours are kept") {
   Rig rig;
   const RdmaKeys* left = rig.cache.next(page(0), kPage);
   const RdmaKeys* middle = rig.cache.next(page(1), 3 * kPage);
@@ -115,7 +115,7 @@ TEST_CASE("a change reported in an operation shows in the next, and keys live un
   Rig rig;
   const RdmaKeys* keys = rig.cache.next(page(0), kPage);
   rig.watch.report(page(0), kPage);
-  // A miss learns of changes.
+  // A miss processes changes.
   (void)rig.cache.find(page(9), kPage);
   CHECK(rig.cache.registrar.is_live(keys));
   rig.cache->begin_operation();
@@ -145,7 +145,7 @@ TEST_CASE("a change that is reported between watching and registering is not mis
   }
 }
 
-TEST_CASE("after more changes than are remembered nothing is trusted") {
+TEST_CASE("after more changes than the log holds, no registration is trusted") {
   Rig rig;
   const std::uint32_t old = rig.cache.next(page(0), kPage)->lkeys[0];
   rig.watch.report(page(50), kPage);
@@ -153,7 +153,7 @@ TEST_CASE("after more changes than are remembered nothing is trusted") {
   CHECK(rig.cache.next(page(0), kPage)->lkeys[0] != old);
 }
 
-TEST_CASE("while changes are under way nothing registered is used") {
+TEST_CASE("during changes no registration is used") {
   Rig rig;
   const RdmaKeys* keys = rig.cache.next(page(0), kPage);
   rig.watch.drained = false;
@@ -164,14 +164,14 @@ TEST_CASE("while changes are under way nothing registered is used") {
   CHECK(rig.cache.registrar.registered == 1);
 }
 
-TEST_CASE("everything is registered anew after it has been forgotten") {
+TEST_CASE("everything is registered again after it has been forgotten") {
   Rig rig;
   (void)rig.cache.next(page(0), kPage);
   rig.watch.report(page(0), kPage);
   const RdmaKeys* keys = rig.cache.find(page(4), kPage);
   const std::uint32_t old = keys->lkeys[0];
   rig.cache.shared().forget_all();
-  // The operation that has it goes on.
+  // The operation that uses it continues.
   CHECK(rig.cache.registrar.is_live(keys));
   CHECK(rig.cache.find(page(4), kPage) == keys);
   rig.cache->begin_operation();
@@ -182,7 +182,7 @@ TEST_CASE("everything is registered anew after it has been forgotten") {
   CHECK(keys->lkeys[0] != old);
 }
 
-TEST_CASE("what one communicator has registered another finds") {
+TEST_CASE("a communicator finds another one's registrations") {
   Rig rig;
   RegistrationUser other(rig.cache.shared());
   const RdmaKeys* keys = rig.cache.next(page(0), 4 * kPage);
@@ -190,7 +190,7 @@ TEST_CASE("what one communicator has registered another finds") {
   CHECK(rig.cache.registrar.registered == 1);
 }
 
-TEST_CASE("what an operation uses stays registered, whatever another communicator does") {
+TEST_CASE("an operation's memory stays registered, whatever another communicator does") {
   Rig rig(4 * kPage);
   RegistrationUser other(rig.cache.shared());
   const RdmaKeys* keys = rig.cache.next(page(0), 3 * kPage);
@@ -198,7 +198,7 @@ TEST_CASE("what an operation uses stays registered, whatever another communicato
   SECTION("hears of a change") {
     rig.watch.report(page(0), kPage);
     other.begin_operation();
-    // Whoever asks now is given what is there now.
+    // A later look-up gets the memory that is there now.
     CHECK(other.find(source_of(page(1), kPage)) != keys);
   }
   SECTION("needs its room") {
@@ -226,7 +226,7 @@ TEST_CASE("what an operation uses stays registered, whatever another communicato
   CHECK(rig.cache.find(page(0), 3 * kPage) == keys);
 }
 
-TEST_CASE("a registration that was replaced goes when the last operation that has it is over") {
+TEST_CASE("a replaced registration is removed when the last operation that has it is over") {
   Rig rig;
   RegistrationUser other(rig.cache.shared());
   const RdmaKeys* keys = rig.cache.next(page(0), 2 * kPage);
@@ -241,7 +241,7 @@ TEST_CASE("a registration that was replaced goes when the last operation that ha
   CHECK(rig.cache.registered_bytes() == 2 * kPage);
 }
 
-TEST_CASE("each communicator tries by itself what could not be registered") {
+TEST_CASE("each communicator retries a failed registration itself") {
   Rig rig;
   RegistrationUser other(rig.cache.shared());
   rig.cache.registrar.fail_next = 2;
@@ -249,12 +249,12 @@ TEST_CASE("each communicator tries by itself what could not be registered") {
   CHECK(rig.cache.find(page(0), kPage) == nullptr);
   const RdmaKeys* keys = other.find(source_of(page(0), kPage));
   REQUIRE(rig.cache.registrar.is_live(keys));
-  // In all of its operation.
+  // The same during its whole operation.
   CHECK(rig.cache.find(page(0), kPage) == nullptr);
   CHECK(rig.cache.next(page(0), kPage) == keys);
 }
 
-TEST_CASE("without a watch nothing but regions is registered") {
+TEST_CASE("without a watch only regions are registered") {
   Cache cache(nullptr);
   Pages memory(1);
   CHECK(cache.next(memory.at(0), kPage) == nullptr);
@@ -278,7 +278,7 @@ TEST_CASE("memory that cannot be watched is not registered, and rarely asked abo
   CHECK(rig.watch.watched.size() > 4);
   CHECK(rig.watch.watched.size() < 40);
   CHECK_FALSE(rig.cache->trouble().empty());
-  // Other memory is not concerned, and this may become watchable.
+  // Other memory is not affected, and this memory may become watchable.
   rig.watch.allows = rig.watch.stays_allowed = true;
   CHECK(rig.cache.next(page(1), kPage) != nullptr);
   const RdmaKeys* keys = nullptr;
@@ -286,7 +286,7 @@ TEST_CASE("memory that cannot be watched is not registered, and rarely asked abo
   CHECK(rig.cache.registrar.is_live(keys));
 }
 
-TEST_CASE("at a limit of the device what is not in use makes room") {
+TEST_CASE("at a limit of the device, unused registrations are removed") {
   Rig rig;
   rig.cache.registrar.most_bytes = 4 * kPage;
   (void)rig.cache.next(page(0), 2 * kPage);
@@ -304,13 +304,13 @@ TEST_CASE("at a limit of the device what is not in use makes room") {
   CHECK(rig.cache.next(page(30), kPage) != nullptr);
 }
 
-TEST_CASE("a failure that passes is tried again at once") {
+TEST_CASE("a temporary failure is retried at once") {
   Rig rig;
   rig.cache.registrar.fail_next = 1;
   CHECK(rig.cache.registrar.is_live(rig.cache.next(page(0), kPage)));
 }
 
-TEST_CASE("what was not used for longest goes first") {
+TEST_CASE("the least recently used registration is removed first") {
   Rig rig(3 * kPage);
   const RdmaKeys* first = rig.cache.next(page(0), kPage);
   const std::uint32_t second = rig.cache.next(page(10), kPage)->lkeys[0];
@@ -350,17 +350,17 @@ TEST_CASE("buffers that share a page are registered each by itself") {
   }
   CHECK(rig.cache.registrar.registered == static_cast<int>(kBuffers));
   for (std::size_t i = 0; i < kBuffers; ++i) CHECK(rig.cache.next(buffer(i), kBytes) == keys[i]);
-  // The shared page is that of both.
+  // The shared page belongs to both.
   const auto shared = reinterpret_cast<std::uintptr_t>(buffer(0)) / kPage * kPage;
   rig.watch.report(reinterpret_cast<const std::byte*>(shared), 1);
   rig.cache->begin_operation();
   CHECK(rig.cache.registrar.live() == kBuffers - 2);
-  // A buffer that contains many of them takes their place.
+  // A buffer that contains many of them replaces them.
   CHECK(rig.cache.next(page(0), kBuffers * kBytes) != nullptr);
   CHECK(rig.cache.registrar.live() == 1);
 }
 
-TEST_CASE("of what overlapped only the part in demand is registered when the rest has changed") {
+TEST_CASE("after a change, only the used part of overlapping memory is registered") {
   Rig rig;
   (void)rig.cache.next(page(4), 4 * kPage);
   rig.cache.registrar.on_register = [&] {
@@ -396,7 +396,7 @@ TEST_CASE("a buffer that grows with every operation is registered in few of them
     }
   }
   CHECK(rig.cache.registrar.registered_bytes < 2 * used_bytes);
-  // Once it is used again and again it is registered.
+  // When it is used repeatedly it is registered.
   const RdmaKeys* keys = nullptr;
   for (int i = 0; i < 10 && keys == nullptr; ++i) keys = rig.cache.next(page(0), 8 * kSteps * kPage);
   CHECK(rig.cache.registrar.is_live(keys));
@@ -426,7 +426,7 @@ TEST_CASE("memory of a region is registered while the region is there") {
   REQUIRE(regions.free(memory).is_ok());
   CHECK(cache.next(other, kPage, other_id) == others);
   CHECK(cache.registrar.live() == 1);
-  // Its address has become another region's.
+  // Another region has its address now.
   auto* again = static_cast<std::byte*>(regions.allocate(8 * kPage).value());
   const RdmaKeys* anew = cache.next(again, 2 * kPage, regions.find(again, kPage).region);
   REQUIRE(cache.registrar.is_live(anew));

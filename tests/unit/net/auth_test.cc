@@ -85,7 +85,7 @@ TEST_CASE("another secret, rank or purpose is refused") {
   CHECK_FALSE(meet(secret_of(1), secret_of(1), {Purpose::kLink, 7, 3, 3}, acceptor, 4).acceptor.is_ok());
 }
 
-TEST_CASE("an acceptor cannot be answered with its own words, nor by garbage") {
+TEST_CASE("an acceptor does not accept its own messages as an answer, nor garbage") {
   Sockets sockets = make_sockets();
   Handshake acceptor(Handshake::Role::kAcceptor, secret_of(1), {Purpose::kLink, 4, 0, 1});
   SECTION("reflection") {

@@ -1,4 +1,4 @@
-// What ends the wait for a connection, and what does not.
+// Events that end the wait for a connection, and events that do not.
 #include "net/connect_wait.h"
 
 #include <poll.h>
@@ -44,7 +44,7 @@ class Listener final : public StallWatch {
 
 }  // namespace
 
-TEST_CASE("what has come ends a look, whatever else is the case") {
+TEST_CASE("arrived data ends a look in every case") {
   const Pair pair = make_pair();
   REQUIRE(::send(pair.there.get(), "x", 1, 0) == 1);
   FailureState failure;
@@ -78,7 +78,7 @@ TEST_CASE("a failure comes before departure, and that before the deadline") {
   CHECK(look().code() == Code::kAborted);
 }
 
-TEST_CASE("who watches stalls hears of each look that finds nothing") {
+TEST_CASE("the stall watch hears of each look that finds nothing") {
   const Pair pair = make_pair();
   Listener listener;
   const ConnectWait wait(nullptr, far(), &listener);
@@ -91,7 +91,7 @@ TEST_CASE("who watches stalls hears of each look that finds nothing") {
   CHECK(listener.told == 2);
 }
 
-TEST_CASE("what is known of a peer that refuses its call ends a wait before the deadline") {
+TEST_CASE("a known refusal of the peer ends a wait before the deadline") {
   const Pair pair = make_pair();
   FailureState failure;
   Listener listener;

@@ -65,7 +65,7 @@ class Half {
   void close() { socket_.reset(); }
 
  private:
-  // A message is sent at once, and so comes at once.
+  // A message is sent at once, and so arrives at once.
   [[nodiscard]] bool readable() const {
     char byte = 0;
     return socket_.valid() && ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
@@ -77,7 +77,7 @@ class Half {
 
 }  // namespace
 
-TEST_CASE("a peer that gives up a connection before it has read the proof is dialled again") {
+TEST_CASE("a peer that closes a connection before it has read the proof is dialled again") {
   const Listener listener;
   Dial dial({listener.address}, some_secret(), kMine, -1);
   Half first;
@@ -89,7 +89,7 @@ TEST_CASE("a peer that gives up a connection before it has read the proof is dia
   turn(
       &dial, [&] { second.accept(listener.fd.get()); }, [&] { return second.proof_came(); });
   CHECK_FALSE(dial.done());
-  // What answers takes its time: nobody has refused.
+  // The listener is slow: it has not refused.
   CHECK(dial.all_failed());
   CHECK_FALSE(dial.refused_for(0));
   CHECK_FALSE(dial.gone_for(0));
@@ -98,7 +98,7 @@ TEST_CASE("a peer that gives up a connection before it has read the proof is dia
       &dial, [] {}, [&] { return dial.done(); });
 }
 
-TEST_CASE("one connection proves itself, and is waited for from then on") {
+TEST_CASE("once one connection is authenticated, only that one is waited for") {
   const Listener silent;
   const Listener listener;
   Dial dial({silent.address, listener.address}, some_secret(), kMine, -1);
@@ -110,7 +110,7 @@ TEST_CASE("one connection proves itself, and is waited for from then on") {
     half.accept(listener.fd.get());
   };
   turn(&dial, accept, [&] { return half.proof_came(); });
-  // The hello is there, then the end.
+  // First the hello, then the end.
   char hello[256];
   REQUIRE(::recv(swallowed.get(), hello, sizeof hello, MSG_DONTWAIT) > 0);
   CHECK(::recv(swallowed.get(), hello, sizeof hello, MSG_DONTWAIT) == 0);

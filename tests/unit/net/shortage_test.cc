@@ -1,4 +1,4 @@
-// No descriptors left: strangers are given up first; what cannot be had even so is an error of this side.
+// No descriptors left: unauthenticated peers are closed first; if that is not enough, the error belongs to this side.
 #include "net/shortage.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ Secret some_secret() {
   return secret;
 }
 
-// Lets this process open `more` files and none beyond.
+// Lets this process open `more` more files.
 void leave_room_for(int more) {
   const int lowest = ::dup(0);
   rlimit limit{};
@@ -36,14 +36,14 @@ void leave_room_for(int more) {
     if (::fcntl(fd, F_GETFD) >= 0) highest = fd;
   }
   ::close(lowest);
-  // Holes below would be descriptors, too.
+  // Unused numbers below would also be available.
   while (::dup(0) <= highest) {
   }
   limit.rlim_cur = static_cast<rlim_t>(highest + 2 + more);
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) std::abort();
 }
 
-// In a process of its own, whose limits may be broken. 0 is success.
+// In a separate process, whose limits may be changed permanently. 0 is success.
 int in_child(const std::function<int()>& body) {
   const pid_t pid = ::fork();
   if (pid == 0) ::_exit(body());
@@ -56,7 +56,7 @@ Address loopback_of(int listener) {
   return parse_address("127.0.0.1:1").value().with_port(local_address(listener)->port());
 }
 
-// Turns the loop of both until `done` or too late.
+// Runs the loop of both until `done` or too late.
 bool turn(Acceptor* acceptor, Dial* dial, const std::function<bool()>& done) {
   const Deadline deadline = Deadline::after_ms(kSoonMs);
   PollSet set;
@@ -79,7 +79,7 @@ bool names_the_limit(const Status& status) {
 
 }  // namespace
 
-TEST_CASE("a dial without a descriptor is short of one, and takes nobody for dead or out of reach") {
+TEST_CASE("a dial without a descriptor reports that, and does not count its peer as dead or out of reach") {
   CHECK(in_child([] {
           Result<UniqueFd> listener = listen_tcp(0, 0);
           Dial dial({loopback_of(listener->get())}, some_secret(), Claim{}, -1);
@@ -90,7 +90,7 @@ TEST_CASE("a dial without a descriptor is short of one, and takes nobody for dea
         }) == 0);
 }
 
-TEST_CASE("an acceptor without a descriptor and without strangers is short of one") {
+TEST_CASE("an acceptor without a descriptor and without unauthenticated peers reports that") {
   CHECK(in_child([] {
           Result<UniqueFd> listener = listen_tcp(0, 0);
           const Address address = loopback_of(listener->get());
@@ -103,15 +103,15 @@ TEST_CASE("an acceptor without a descriptor and without strangers is short of on
         }) == 0);
 }
 
-TEST_CASE("strangers who hold all descriptors are given up for who belongs to the job") {
-  // The acceptor's peer dials from the same process, so that both sides need what the strangers hold.
+TEST_CASE("unauthenticated peers that have all descriptors are closed in favour of the job's ranks") {
+  // The acceptor's peer connects from the same process, so that both sides need the unauthenticated peers' descriptors.
   CHECK(
       in_child([] {
         Result<UniqueFd> listener = listen_tcp(0, 0);
         const Address address = loopback_of(listener->get());
         Acceptor acceptor(some_secret(), Claim{});
         acceptor.add_listener(std::move(listener).value(), false);
-        // The strangers are another process's.
+        // The unauthenticated peers are in another process.
         const pid_t strangers = ::fork();
         if (strangers == 0) {
           std::vector<UniqueFd> all;

@@ -49,7 +49,7 @@ TEST_CASE("a listener stays inside of its port range and says when it is full") 
   CHECK(full.message().find("TUTTI_PORT_RANGE") != std::string::npos);
 }
 
-TEST_CASE("frames of all sizes arrive whole, in order, and no byte beyond is taken") {
+TEST_CASE("frames of all sizes arrive complete, in order, and no later byte is read") {
   Pair pair = make_pair();
   const std::array<std::size_t, 6> sizes = {0, 1, 3, 4096, 3'000'000, 2};
   std::thread sender([&] {
@@ -110,7 +110,7 @@ TEST_CASE("a TCP connection that is about to be closed gives lost bytes up in an
     REQUIRE(::getsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &size) == 0);
     return ms;
   };
-  // A stopped process that does not read is waited for.
+  // A stopped process that does not read is not an error.
   watch_silence(fd.get(), 1000);
   CHECK(limit_ms() > 7 * 24 * 3600 * 1000U);
   end_silence_watch(fd.get());

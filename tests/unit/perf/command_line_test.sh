@@ -1,6 +1,6 @@
 #!/bin/bash
-# What the programs refuse, and what they do when nobody takes their output.
-# Usage: command_line_test.sh ALL_REDUCE_PERF BARRIER_PERF TUTTI COMPARE. Beside the first lies tutti_plot.
+# The arguments that the programs refuse, and their behaviour if their output is not read.
+# Usage: command_line_test.sh ALL_REDUCE_PERF BARRIER_PERF TUTTI COMPARE. tutti_plot is beside the first.
 set -euo pipefail
 all_reduce=$(realpath "$1")
 barrier=$(realpath "$2")
@@ -60,14 +60,14 @@ for command in --version --help 'verify --max-ranks 2' 'schedule ring' topo 'top
   refuses_full "$tutti" $command
 done
 
-# Who reads the output may go when he has enough: not a word about that, from no rank.
+# A reader of the output may stop early: no rank prints an error.
 for ranks in -p -t; do
   { "$all_reduce" "$ranks" 2 -b 8 -e 64K -n 20 2>err && echo 0 >status || echo $? >status; } | head -n 1 >out
-  # 0 where all was written before it went.
+  # 0 if everything was written before the reader ended.
   [[ $(cat status) =~ ^(0|141)$ && ! -s err ]] || complain "$ranks 2 | head: exit status $(cat status): $(cat err)"
 done
 
-# Files are refused before anything is measured, and what others hold is kept.
+# Files are refused before anything is measured, and existing contents are kept.
 for flag in -J --plot; do
   expect 1 'cannot write missing/file.svg: ' "$all_reduce" -p 2 "${small[@]}" "$flag" missing/file.svg
   [[ ! -s out ]] || complain "$flag missing/file.svg: it has measured"
@@ -76,7 +76,7 @@ done
 expect 1 'missing/file.svg' "$compare" -J missing/file.svg
 if "$plot" --check; then expect 1 'missing/file.svg' "$compare" --plot missing/file.svg; fi
 echo 'earlier results' >compared.json
-# What the comparison draws and writes, of made-up times.
+# The drawings and files of the comparison, with artificial times.
 cat >report.py <<'PY'
 import sys
 from types import SimpleNamespace
@@ -109,7 +109,7 @@ expect 0 '# writing results to kept.1' "$all_reduce" -p 2 "${small[@]}" -J kept 
 [[ $(cat kept) == 'earlier results' ]] || complain 'a run has written over earlier results'
 : >empty
 TUTTI_SECRET=hidden TUTTI_CHECK=strict expect 0 '# writing results to empty' "$all_reduce" -p 2 "${small[@]}" -J empty
-# A run that is killed leaves what it has measured.
+# A run that is killed keeps what it has measured.
 killed=0
 { timeout -s KILL 2 "$all_reduce" -t 2 -b 8 -e 1K -n 3 -w 0 -N 0 -J killed || killed=$?; } >/dev/null 2>&1
 ((killed == 137)) || complain "an endless run has ended by itself: $killed"
@@ -135,7 +135,7 @@ PY
 python3 records.py || complain 'the files of -J are not what they should be'
 
 expect 2 'none of .svg, .png and .pdf' "$all_reduce" -t 2 "${small[@]}" --plot picture.gif
-# Pictures, where there is matplotlib. Where it is missing that is said before anything is measured.
+# Pictures, if matplotlib is installed. If not, an error comes before anything is measured.
 if "$plot" --check; then
   expect 0 'Avg bus' "$all_reduce" -t 2 -b 8 -e 64 -n 1 -w 0 -J drawn --plot plot.svg
   [[ $(tail -n 1 plot.svg) == '</svg>' ]] || complain 'plot.svg is not complete'
@@ -170,7 +170,7 @@ expect 0 '"results"' "$all_reduce" -t 1 "${small[@]}" -J /dev/stdout
 sed -n '/^{/,$p' out | python3 -c 'import json, sys; assert len(json.load(sys.stdin)["results"]) == 2' || complain 'no JSON'
 grep -q 'Avg bus' out || complain '-J /dev/stdout: no table'
 
-# A standard stream that is closed does not become the file that a program opens next.
+# A closed standard stream is not replaced by the next file that a program opens.
 for closed in '1>&-' '0<&- 1>&-' '1>&- 2>&-' '0<&- 1>&- 2>&-'; do
   for ranks in -t -p; do
     rm -f closed.json
@@ -187,7 +187,7 @@ for closed in '1>&-' '2>&-' '0<&- 1>&- 2>&-'; do
   [[ $(tail -n 1 closed.svg) == '</svg>' ]] || complain "tutti topo $closed: no picture in the file"
 done
 
-# CUDA devices, and what would never come to an end.
+# CUDA devices, and runs that would never end.
 expect 2 'ngpus' "$all_reduce" -t 1 "${small[@]}" --ngpus x
 expect 2 'ngpus' "$all_reduce" -t 1 "${small[@]}" -g 0
 expect 2 'never ends' "$all_reduce" -t 1 "${small[@]}" -N 0 --plot file.svg
@@ -203,7 +203,7 @@ for ranks in -p -t; do
     -b 1M -e 1048576G -f 1073741824 -n 1
 done
 
-# What nccl-tests takes and these programs cannot, with what to do instead, and what it makes of a run.
+# Flags of nccl-tests that these programs do not support, with what to do instead, and the resulting runs.
 expect 2 'stream_null: .*take -z 1' "$all_reduce" "${small[@]}" -y 1
 expect 2 'cta_policy: .*leave it out' "$all_reduce" "${small[@]}" -x 1
 expect 2 'device_implementation: .*leave it out' "$all_reduce" "${small[@]}" -D 1
@@ -255,7 +255,7 @@ expect 2 'nothing to draw\|a barrier has no size\|invalid choice' "$compare" --c
 expect 2 'ping_pong is between 2 ranks' "$compare" --collective ping-pong -r 3
 expect 2 'NCCL_TESTS_SPLIT: .*unset it' env NCCL_TESTS_SPLIT=MOD2 "$all_reduce" "${small[@]}"
 expect 2 'has started 2 processes.*leave -p out' env TUTTI_WORLD_SIZE=2 "$all_reduce" "${small[@]}" -p 2
-# Who has a launcher is not told to take one.
+# With a launcher, the error does not say to use one.
 expect 2 'TUTTI_RANK="1" is not usable' env TUTTI_RANK=1 TUTTI_WORLD_SIZE=1 "$all_reduce" "${small[@]}"
 ! grep -q 'No launcher' err || complain 'a launcher is missed where there is one'
 expect 0 'note: --root has no effect: all_reduce' "$all_reduce" -t 2 "${small[@]}" -r 0
@@ -270,10 +270,10 @@ for ranks in -p -t; do
 done
 expect 1 'is below 9e+06 GB/s' env NCCL_TESTS_MIN_BW=10000000 "$all_reduce" -t 2 "${small[@]}"
 
-# An algorithm of one's own; ranks whose files differ say so.
+# A user-defined algorithm; ranks with different files report that.
 expect 0 '# Out of bounds values : 0 OK' env TUTTI_SCHEDULES="$own" TUTTI_ALGORITHM=ring_both_ways "$all_reduce" -p 3 -b 4 -e 1M -f 16 -n 2
 
-# Machines that a file describes: two packages, so that there is a hierarchy within the host.
+# Machines from a file: two packages, so that there is a hierarchy within the host.
 cat >machines.json <<'JSON'
 {"format": "tutti topology", "version": 1,
  "root": {"kind": "host", "name": "here", "nodes": [{"kind": "package", "name": "package", "count": 2}],
@@ -295,16 +295,15 @@ expect 1 'in different ways.*ring_both_ways [0-9a-f]*,.*ring_both_ways [0-9a-f]*
   TUTTI_SCHEDULES="$own" "$all_reduce" "${small[@]}"
 wait $! && complain 'the rank with the other file has found nothing'
 
-# One that goes by hosts: without shared memory each rank is a host of its own, with it there is one, which it does not
-# serve.
+# An algorithm that depends on hosts: without shared memory each rank is a separate host; with it there is one host,
+# which the algorithm does not support.
 levels=$(dirname "$own")/two_level.json
 expect 0 '# Out of bounds values : 0 OK' env TUTTI_SCHEDULES="$levels" TUTTI_ALGORITHM=all_reduce:two_level \
   TUTTI_TRANSPORTS=tcp "$all_reduce" -p 3 -b 4 -e 1M -f 16 -n 2
 expect 1 '"all_reduce:two_level" does not support 3 ranks on these hosts' env TUTTI_SCHEDULES="$levels" \
   TUTTI_ALGORITHM=all_reduce:two_level TUTTI_TRANSPORTS=shm "$all_reduce" -p 3 "${small[@]}"
 
-# Once for a process, not once for each of its ranks.
-# What one asks first of a job is told once.
+# Once for a process, not once for each of its ranks. The facts about a job that users ask for first are printed once.
 TUTTI_LOG=info expect 0 ' tutti\[[0-9]*\] rank 0 info: tutti [0-9.]*, 2 ranks on 1 host: .* ranks 0, 1$' "$all_reduce" -p 2 "${small[@]}"
 for line in 'shm within the host; rank 0 is reached at ' 'the environment sets .*TUTTI_LOG=info' 'joined in [0-9]* ms'; do
   [[ $(grep -c "rank 0 info: .*$line" err) == 1 ]] || complain "not once: $line"

@@ -1,4 +1,4 @@
-// A check that never fails proves nothing: right results must pass, and each wrong element must be counted.
+// A check that never fails proves nothing: correct results must pass, and each wrong element must be counted.
 #include "perf/harness/expected.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::vector<Bytes> all_sends(const Problem& problem) {
   return sends;
 }
 
-// What the first `ranks` ranks send, combined.
+// The combined data of the first `ranks` ranks.
 Bytes combined(const Problem& problem, const std::vector<Bytes>& sends, std::size_t ranks) {
   Bytes total = sends[0];
   const std::size_t elements = total.size() / size_of(problem.datatype);
@@ -42,7 +42,7 @@ Bytes combined(const Problem& problem, const std::vector<Bytes>& sends, std::siz
 // What `rank` receives, with the library's reference arithmetic and by the collective's definition.
 Bytes receive(const Problem& problem, int rank, const std::vector<Bytes>& sends) {
   const std::size_t width = size_of(problem.datatype);
-  // Of the vector that `from` has.
+  // In the vector of `from`.
   const auto own_block = [&](const Bytes& vector, int from) {
     std::size_t begin = 0;
     for (int other = 0; other < rank; ++other) begin += problem.blocks(from)[static_cast<std::size_t>(other)] * width;
@@ -119,7 +119,7 @@ TEST_CASE("right results of every collective, datatype and operator pass") {
 }
 
 TEST_CASE("each wrong element is counted, wherever it is") {
-  // More than a period, so that what lies beyond it is looked at as well.
+  // Longer than a period, so that elements beyond it are checked as well.
   for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, 2 * kPeriod + 17}) {
     for (const Collective collective : kMoving) {
       const Problem p = problem_of(collective, DataType::kInt32, ReduceOp::kSum, 3, count);
@@ -136,7 +136,7 @@ TEST_CASE("each wrong element is counted, wherever it is") {
       Bytes changed = sends[static_cast<std::size_t>(rank)];
       changed.back() ^= std::byte{1};
       REQUIRE(count_changed(p, rank, 0, changed) == 1);
-      // The same of a part that begins in the middle.
+      // The same for a part that begins in the middle.
       const std::size_t first = p.send_elements(rank) / 2;
       const std::span<const std::byte> part = std::span<const std::byte>(changed).subspan(first * size_of(p.datatype));
       REQUIRE(count_changed(p, rank, first, part) == 1);
@@ -158,7 +158,7 @@ TEST_CASE("a wrong complex number is one wrong element, whichever part is wrong"
   }
 }
 
-TEST_CASE("blocks that land at a wrong place are seen") {
+TEST_CASE("blocks at a wrong position are detected") {
   Problem p = problem_of(Collective::kAllGather, DataType::kFloat32, ReduceOp::kSum, 2, 4096);
   const std::vector<Bytes> sends = all_sends(p);
   const Bytes recv = receive(p, 0, sends);
@@ -171,13 +171,13 @@ TEST_CASE("blocks that land at a wrong place are seen") {
   // Leaving out one rank's contribution, or taking one twice, changes most sums.
   p.subject = Collective::kAllReduce;
   CHECK(count_wrong(p, 0, sends[0]) > 3000);
-  // Data of another seed are other data.
+  // Another seed gives other data.
   Problem other = p;
   other.seed = 8;
   CHECK(count_changed(other, 0, 0, sends[0]) > 3000);
 }
 
-TEST_CASE("what another rank should have received is wrong") {
+TEST_CASE("another rank's data is wrong") {
   for (const Collective collective : {Collective::kReduceScatter, Collective::kScatter, Collective::kAllToAll,
                                       Collective::kScan, Collective::kExscan}) {
     const Problem p = problem_of(collective, DataType::kFloat32, ReduceOp::kSum, 4, 4096);
@@ -188,7 +188,7 @@ TEST_CASE("what another rank should have received is wrong") {
       CHECK(count_wrong(p, rank, receive(p, rank % 3 + 1, sends)) > 2000);
     }
   }
-  // A scan is none that leaves out this rank, nor the other way round.
+  // A scan that leaves out this rank is not a scan, and an exclusive scan that includes it is not one either.
   Problem p = problem_of(Collective::kScan, DataType::kInt32, ReduceOp::kSum, 4, 4096);
   const std::vector<Bytes> sends = all_sends(p);
   const Bytes scan = receive(p, 2, sends);
@@ -199,7 +199,7 @@ TEST_CASE("what another rank should have received is wrong") {
   CHECK(count_wrong(p, 2, exscan) > 4000);
 }
 
-TEST_CASE("what is received is what the rank before has sent") {
+TEST_CASE("the received data is that of the preceding rank") {
   Problem p = problem_of(Collective::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 3, 4096);
   p.subject = Transfers::kSendRecv;
   const std::vector<Bytes> sends = all_sends(p);
@@ -258,7 +258,7 @@ TEST_CASE("a skew spreads a vector over the blocks") {
   }
 }
 
-TEST_CASE("what ranks exchange with counts of their own fits") {
+TEST_CASE("exchanges with different counts match") {
   const Problem p = problem_of(Collective::kAllToAllV, DataType::kFloat32, ReduceOp::kSum, 5, 100);
   for (int rank = 0; rank < p.ranks; ++rank) {
     std::size_t begin = 0;
@@ -292,7 +292,7 @@ TEST_CASE("bus bandwidth counts what the busiest rank must move") {
   CHECK(factor(Collective::kAllGather, 0, 0) == 0.75);
 }
 
-TEST_CASE("counts of elements follow the collective") {
+TEST_CASE("numbers of elements follow from the collective") {
   Problem p = problem_of(Collective::kReduceScatter, DataType::kFloat16, ReduceOp::kSum, 5, 7);
   CHECK(p.send_elements(1) == 35);
   CHECK(p.recv_bytes(1) == 14);

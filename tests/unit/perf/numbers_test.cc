@@ -1,4 +1,4 @@
-// The programs' own arithmetic of every datatype, against numbers known from the formats' definitions.
+// The programs' own arithmetic of every datatype, compared with numbers from the formats' definitions.
 #include "perf/harness/numbers.h"
 
 #include <array>
@@ -22,7 +22,7 @@ std::uint64_t bits_of(float f) {
 
 double largest(DataType type) {
   const FloatFormat f = float_format(type);
-  // E4M3 gives its highest mantissa to NaN.
+  // E4M3 uses its highest mantissa for NaN.
   const double mantissa = f.has_infinity ? 2 - std::ldexp(1, -f.mantissa_bits) : 2 - std::ldexp(1, 1 - f.mantissa_bits);
   return std::ldexp(mantissa, f.max_exponent());
 }
@@ -90,7 +90,7 @@ TEST_CASE("float and double are read as the processor reads them") {
     CHECK(decode(DataType::kFloat32, bits_of(f)) == static_cast<double>(f));
     CHECK(encode(DataType::kFloat32, static_cast<double>(f)) == bits_of(f));
   }
-  // Rounding: what a cast does.
+  // Rounding must match a cast.
   for (const double d : {0.1, 1.0 / 3, 16777217.0, 1e-40, 1 + std::ldexp(1, -24), 1 + std::ldexp(3, -24)}) {
     INFO(d);
     CHECK(encode(DataType::kFloat32, d) == bits_of(static_cast<float>(d)));
@@ -108,7 +108,7 @@ TEST_CASE("float and double are read as the processor reads them") {
 }
 
 TEST_CASE("ties go to even") {
-  // Float16 near 2048 counts by twos.
+  // Float16 near 2048 has a step of two.
   CHECK(decode(DataType::kFloat16, encode(DataType::kFloat16, 2049)) == 2048);
   CHECK(decode(DataType::kFloat16, encode(DataType::kFloat16, 2051)) == 2052);
   CHECK(decode(DataType::kFloat8E4M3, encode(DataType::kFloat8E4M3, 17)) == 16);
@@ -122,7 +122,7 @@ TEST_CASE("bits are stored and loaded with the lowest byte first") {
   memory.fill(std::byte{0xEE});
   for (int i = 0; i < kDataTypes; ++i) {
     const auto type = static_cast<DataType>(i);
-    if (is_complex(type)) continue;  // kept by its parts
+    if (is_complex(type)) continue;  // stored by its parts
     const std::size_t size = size_of(type);
     const std::uint64_t bits =
         0x8877665544332211 & (size == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * size) - 1);

@@ -84,7 +84,7 @@ TEST_CASE("scans have no average") {
     CHECK_FALSE(is_defined(collective, DataType::kFloat32, ReduceOp::kBand));
   }
   CHECK(is_defined(Collective::kReduce, DataType::kFloat32, ReduceOp::kAvg));
-  CHECK(is_defined(Collective::kAllToAll, DataType::kBool, ReduceOp::kAvg));  // which is of no meaning there
+  CHECK(is_defined(Collective::kAllToAll, DataType::kBool, ReduceOp::kAvg));  // where it has no meaning
 }
 
 TEST_CASE("datatypes have nccl-tests' names and others") {
@@ -136,7 +136,7 @@ TEST_CASE("unknown flags and unreadable values end with status 2") {
 TEST_CASE("a ping-pong is between two ranks") {
   CHECK(accepted(Transfers::kSendRecv, {"-p", "3"}).subject == Transfers::kSendRecv);
   CHECK(accepted(Transfers::kSendRecv, {"-p", "2", "--ping-pong"}).subject == Transfers::kPingPong);
-  // How many a launcher starts, the job says.
+  // The job determines the number of ranks that a launcher starts.
   const Options launched = accepted(Transfers::kSendRecv, {"--ping-pong"});
   CHECK(check_ranks(launched, 2).is_ok());
   CHECK(check_ranks(launched, 3).code() == Code::kInvalidUsage);
@@ -161,7 +161,7 @@ TEST_CASE("a skew makes counts that vary") {
     for (const char* bad : {"0", "0.9", "4.1", "-1", "x", "nan"}) {
       CHECK(std::get<int>(parse(uniform, {"-p", "4", "--skew", bad})) == 2);
     }
-    // How many ranks a launcher starts, the job says.
+    // The job determines the number of ranks that a launcher starts.
     CHECK(check_ranks(accepted(uniform, {"--skew", "2.5"}), 3).is_ok());
     CHECK(check_ranks(accepted(uniform, {"--skew", "2.5"}), 2).code() == Code::kInvalidUsage);
   }
@@ -173,7 +173,7 @@ TEST_CASE("a skew makes counts that vary") {
 }
 
 // The rows of the table in docs/benchmarks.md.
-TEST_CASE("nccl-tests' flags that are taken") {
+TEST_CASE("nccl-tests' flags that are supported") {
   const auto reduce = [](const std::vector<std::string>& words) { return accepted(Collective::kReduce, words); };
   for (const char* flag : {"-b", "--minbytes"}) CHECK(reduce({flag, "16"}).sizes_bytes.front() == 16);
   for (const char* flag : {"-e", "--maxbytes"}) CHECK(reduce({flag, "16"}).sizes_bytes.back() == 16);
@@ -209,7 +209,7 @@ TEST_CASE("nccl-tests' flags that are taken") {
   }
 }
 
-TEST_CASE("nccl-tests' flags that are taken: where ranks run, and what is told") {
+TEST_CASE("nccl-tests' flags that are supported: where ranks run, and output") {
   const auto reduce = [](const std::vector<std::string>& words) { return accepted(Collective::kReduce, words); };
   for (const char* flag : {"-t", "--nthreads"}) CHECK(reduce({flag, "3"}).local_ranks() == 3);
   for (const char* flag : {"-g", "--ngpus"}) {
@@ -299,7 +299,7 @@ TEST_CASE("sizes may have a part") {
   CHECK(accepted(Collective::kAllReduce, {"-b", "1.5K", "-e", "0.5M", "-f", "1000"}).sizes_bytes == Sizes{1536});
 }
 
-TEST_CASE("what says nothing about the subject has no effect") {
+TEST_CASE("flags without meaning for the subject have no effect") {
   const Options options = accepted(Collective::kAllGather, {"-o", "max", "-r", "7", "-p", "2"});
   CHECK(options.root == 0);
   CHECK(options.notes.size() == 2);
@@ -327,7 +327,7 @@ TEST_CASE("variables of nccl-tests") {
 TEST_CASE("processes that a launcher has started are the ranks") {
   ::setenv("TUTTI_WORLD_SIZE", "2", 1);
   CHECK(std::get<int>(parse(Collective::kBroadcast, {"-p", "2"})) == 2);
-  // How many ranks they have together, the job says.
+  // The job determines their total number of ranks.
   CHECK(accepted(Collective::kBroadcast, {"-t", "2", "-r", "3"}).root == 3);
   ::unsetenv("TUTTI_WORLD_SIZE");
   CHECK(std::get<int>(parse(Collective::kBroadcast, {"-t", "2", "-r", "3"})) == 2);

@@ -1,4 +1,4 @@
-// What a run measures, and what is left out of it.
+// The measurements of a run, and those that are left out.
 #include "perf/harness/problems.h"
 
 #include <filesystem>
@@ -37,11 +37,11 @@ TEST_CASE("sizes that leave a rank without an element are left out") {
   CHECK(reduced.notes == std::vector<std::string>{"left out, as ranks would have no element of float: 0, 2 bytes"});
   CHECK(sizes_of(problems_of(options_of(Collective::kAllGather, {8, 15, 16, 40}), 4, kMuch)) == Sizes{16, 32});
   CHECK(problems_of(options_of(Collective::kAllGather, {8}), 4, kMuch).of_cycle.empty());
-  // Of blocks that differ some may be empty.
+  // Of blocks with different sizes some may be empty.
   Options skewed = options_of(Collective::kAllGatherV, {16});
   skewed.skew = 4;
   CHECK(problems_of(skewed, 4, kMuch).of_cycle.size() == 1);
-  // A barrier has none anyway.
+  // A barrier has no elements in any case.
   CHECK(problems_of(options_of(Collective::kBarrier, {0}), 4, kMuch).of_cycle.size() == 1);
 }
 

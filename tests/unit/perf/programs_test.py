@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every perf program, and perf/compare, finds right what is right, and notices what a preloaded library spoils.
+"""Every perf program, and perf/compare, accepts correct results, and detects damage by a preloaded library.
 
 Usage: programs_test.py SPOILING_LIBRARY COMPARE BUILD PROGRAM...: all of the programs."""
 import json
@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 LIBRARY, COMPARE, BUILD, *PROGRAMS = map(os.path.abspath, sys.argv[1:])
-LONG_S = 100  # nothing here takes so long, on whatever machine
+LONG_S = 100  # nothing here takes this long, on any machine
 RANKS = 3
 REDUCING = {'all_reduce', 'reduce_scatter', 'reduce', 'scan', 'exscan'}
 PREFIXES = {'scan', 'exscan'}
@@ -159,10 +159,10 @@ def check_plot():
     sizes = (4096, 16384)
     meet = tutti_plot.crossing((sizes, [size / 1e3 for size in sizes]), (sizes, [10, 10]), 16384)
     require(abs(meet - 10000) < 1e-6, 'tutti_plot finds another crossing', meet)
-    # Of what was not simulated at the size before nothing else is known.
+    # Without a simulation at the size before, no more is known.
     meet = tutti_plot.crossing((sizes, [size / 1e3 for size in sizes]), ((16384,), [10]), 16384)
     require(meet == 16384, 'tutti_plot finds another crossing', meet)
-    # Where a line changes from one algorithm to another; what took no time is not drawn.
+    # The points where a line changes from one algorithm to another; entries without time are not drawn.
     entries = [{'bytes': size, 'algorithm': algorithm, 'datatype': 'float', 'op': 'sum', 'root': -1, 'in_place': in_place,
                 'ranks': 2, 'collective': 'all_reduce', 'time_us': {'median': us}}
                for size, algorithm, in_place, us in ((64, 'ring', False, 3), (8, 'direct', False, 1), (16, 'direct', False, 2),

@@ -1,4 +1,4 @@
-// Kernels give the same bits in every floating-point mode of their thread, and leave it as it was.
+// Kernels give the same bits in every floating-point mode of their thread, and do not change the mode.
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kBytes = 16 * 1024 + 16;
 
-// Bits of all kinds, among them many denormal numbers, and pairs whose sums and products have to be rounded.
+// Bits of all kinds, including many denormal numbers, and pairs whose sums and products must be rounded.
 std::vector<std::byte> operand(DataType type, std::uint64_t seed) {
   std::vector<std::byte> data(kBytes);
   std::uint64_t state = seed;
@@ -24,7 +24,7 @@ std::vector<std::byte> operand(DataType type, std::uint64_t seed) {
     state = state * 6364136223846793005U + 1442695040888963407U;
     std::uint64_t bits = state ^ state >> 29;
     if (i / 8 % 3 == 0) {
-      // Small in each element, of whatever width.
+      // Small in each element, for every width.
       if (type == DataType::kFloat32 || type == DataType::kComplex64) bits &= 0x807fffff'807fffffU;
       if (type == DataType::kFloat64 || type == DataType::kComplex128) bits &= 0x800fffff'ffffffffU;
       if (type == DataType::kFloat16) bits &= 0x83ff'83ff'83ff'83ffU;
@@ -37,8 +37,7 @@ std::vector<std::byte> operand(DataType type, std::uint64_t seed) {
 
 using Bytes = std::vector<std::byte>;
 
-// What all kernels of an operator make of the operands, one after the other; and of them in lengths that go different
-// ways.
+// The results of all kernels of an operator for the operands, concatenated; with lengths that take different paths.
 Bytes results(const Kernels& kernels, std::size_t size, const Bytes& a, const Bytes& b) {
   Bytes all;
   for (const std::size_t bytes : {std::size_t{16}, std::size_t{48}, std::size_t{1024}, kBytes}) {

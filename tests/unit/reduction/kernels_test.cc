@@ -1,4 +1,4 @@
-// Every SIMD target that this processor runs, against the scalar reference: all datatypes and operators, all
+// Every SIMD target that this processor supports, compared with the scalar reference: all datatypes and operators, all
 // lengths to 1000, all misalignments, in place and not, with ordinary and with streaming stores.
 #include <algorithm>
 #include <cmath>
@@ -37,13 +37,13 @@ std::vector<ReduceOp> ops_of(DataType type) {
   return ops;
 }
 
-// Of a complex number its parts'; of all others the type itself.
+// For a complex type the type of its parts; for all others the type itself.
 DataType part_of(DataType type) {
   if (type == DataType::kComplex64) return DataType::kFloat32;
   return type == DataType::kComplex128 ? DataType::kFloat64 : type;
 }
 
-// The bits that all infinities and NaNs of the type have set; those of most large numbers of E4M3, which has one NaN.
+// The bits that all infinities and NaNs of the type have set; for E4M3, which has one NaN, those of most large numbers.
 std::uint64_t exponent_bits(DataType type) {
   switch (type) {
     case DataType::kFloat32: return 0x7f800000;
@@ -89,7 +89,7 @@ std::vector<std::byte> sample(DataType whole, std::size_t bytes, unsigned seed) 
   return data;
 }
 
-// Two operands and what their combination must be; and memory with guards in which to combine parts of them.
+// Two operands and their correct combination; and guarded memory in which to combine parts of them.
 struct Bench {
   DataType type;
   std::size_t size;
@@ -121,7 +121,7 @@ struct Bench {
     return std::memcmp(from, kept.data(), kept.size()) == 0;
   }
 
-  // The second target at the address of the first modulo 64, or a bit further.
+  // The second target has the address of the first modulo 64, or is a bit further.
   bool right_twice(CombineTwice combine, std::size_t count, std::size_t target_at, std::size_t a_at, std::size_t b_at,
                    Where where) {
     for (const std::size_t shift : {std::size_t{0}, size, std::size_t{3}}) {
@@ -159,7 +159,7 @@ struct Bench {
   }
 };
 
-// The release build sweeps all lengths and all misalignments. Under a sanitizer, which makes that ten times as slow, it
+// The release build tests all lengths and all misalignments. Under a sanitizer, which makes that ten times as slow, it
 // is a sample: every length to 1 KiB, within which the loops of all kernels begin and end in every way, and then every
 // seventh; of the misalignments the multiples of 8 and those just before them.
 std::size_t length_after(std::size_t count, std::size_t size) {
@@ -216,7 +216,7 @@ TEST_CASE("kernels equal the reference on every SIMD target") {
   }
 }
 
-// Ranks combine in the same tree but for the order of the two operands: no bit may depend on it.
+// Ranks combine in the same tree except for the order of the two operands: no bit may depend on it.
 TEST_CASE("results do not depend on the order of the operands") {
   for (const std::int64_t target : runnable_targets()) {
     const Table table = make_table(target);
@@ -295,7 +295,7 @@ TEST_CASE("every NaN in a complex number becomes that with all bits set") {
   }
 }
 
-TEST_CASE("what an operator does not support has no kernel") {
+TEST_CASE("unsupported combinations have no kernel") {
   for (const std::int64_t target : runnable_targets()) {
     const Table table = make_table(target);
     for (const DataType type : all_types()) {

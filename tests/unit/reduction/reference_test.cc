@@ -1,4 +1,4 @@
-// The reference against values written down by hand.
+// The reference, compared with values written by hand.
 #include <bit>
 #include <cmath>
 #include <cstdint>

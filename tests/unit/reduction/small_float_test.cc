@@ -1,4 +1,4 @@
-// The scalar conversions against a slow, exact model: a sorted list of all the format's values, in float64.
+// The scalar conversions, compared with a slow, exact model: a sorted list of all the format's values, in float64.
 #include "reduction/small_float.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Model {
       : exponent_bits(e), mantissa_bits(m), bias(b), infinity(has_infinity), saturates(saturating) {
     const int codes = 1 << (e + m);
     const int finite = infinity ? codes - (1 << m) : codes - 1;
-    for (int code = 0; code <= finite; ++code) {  // one more than the finite ones: where overflow begins
+    for (int code = 0; code <= finite; ++code) {  // one more than the finite ones: overflow begins there
       const int exponent = code >> m, mantissa = code & ((1 << m) - 1);
       values.push_back(exponent == 0 ? std::ldexp(mantissa, 1 - bias - m)
                                      : std::ldexp((1 << m) + mantissa, exponent - bias - m));
@@ -108,7 +108,7 @@ TEST_CASE("bfloat16 conversions are exact") {
   check_format(
       Model(8, 7, 127, true, false), [](std::uint32_t c) { return bfloat16_to_float(static_cast<std::uint16_t>(c)); },
       [](float v) -> std::uint32_t { return float_to_bfloat16(v); });
-  // A NaN whose set mantissa bits would all be cut off stays a NaN, as every one: that with all bits set.
+  // A NaN whose set mantissa bits would all be cut off becomes a NaN, like every NaN: the one with all bits set.
   STATIC_REQUIRE(float_to_bfloat16(std::bit_cast<float>(0x7f800001u)) == 0xffff);
   STATIC_REQUIRE(float_to_bfloat16(std::bit_cast<float>(0xffffffffu)) == 0xffff);
 }

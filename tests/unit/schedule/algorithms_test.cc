@@ -1,4 +1,4 @@
-// Message counts and volumes against the formulas in the algorithms' headers.
+// Message counts and volumes, compared with the formulas in the algorithms' headers.
 #include <algorithm>
 #include <cmath>
 
@@ -62,7 +62,7 @@ TEST_CASE("doubling and halving take log2 rounds") {
   }
 }
 
-TEST_CASE("trees and direct algorithms send what their degree says") {
+TEST_CASE("trees and direct algorithms send as many messages as their degree") {
   for (int n = 2; n <= 40; ++n) {
     const auto others = static_cast<std::size_t>(n - 1);
     CHECK(most_sent(Collective::kBroadcast, "k_nomial:2", n).messages == static_cast<std::size_t>(ceil_log2(n)));
@@ -72,7 +72,7 @@ TEST_CASE("trees and direct algorithms send what their degree says") {
     CHECK(most_sent(Collective::kBroadcast, "direct", n).messages == others);
     CHECK(most_sent(Collective::kAllReduce, "direct", n).messages == others);
     CHECK(most_sent(Collective::kAllReduce, "direct_two_phase", n).chunks == 2 * others);
-    // Two trees of half the vector each: who has two children in one is a leaf of the other.
+    // Two trees with half of the vector each: a rank with two children in one is a leaf of the other.
     CHECK(most_sent(Collective::kBroadcast, "double_tree", n).chunks <= 2);
     CHECK(most_sent(Collective::kReduce, "double_tree", n).chunks <= 2);
   }

@@ -45,7 +45,7 @@ std::vector<Schedule> in_rounds(bool receives_first) {
     const auto at = [](Buffer buffer, std::int32_t rank) {
       return Builder::At{buffer, static_cast<std::uint32_t>(rank) * 2};
     };
-    b.wait_for_last();  // there is none
+    b.wait_for_last();  // there is no last step
     b.copy(at(Buffer::kInput, r), at(Buffer::kOutput, r), 2);
     for (std::int32_t k = 1; k < 3; ++k) {
       const std::int32_t to = (r + k) % 3;
@@ -60,7 +60,7 @@ std::vector<Schedule> in_rounds(bool receives_first) {
   return schedules;
 }
 
-TEST_CASE("a step can wait for all of the last one, though they share no memory") {
+TEST_CASE("a step can wait for all of the last one, although they share no memory") {
   const std::vector<Schedule> schedules = in_rounds(false);
   REQUIRE(schedules[0].steps.size() == 5);
   CHECK(after(schedules[0], 0).empty());
@@ -91,7 +91,7 @@ TEST_CASE("values of chunks that are not kept live in scratch") {
   b.recv_reduce(1, {0, 2});
   b.send(1, {1, 1});
   const Schedule s = b.finish().value();
-  REQUIRE(s.steps.size() == 3);  // one receive into two places
+  REQUIRE(s.steps.size() == 3);  // one receive into two targets
   CHECK(s.steps[0].target == Buffer::kOutput);
   CHECK(s.steps[1].target == Buffer::kScratch);
   CHECK(s.steps[2].source == Buffer::kScratch);
@@ -100,7 +100,7 @@ TEST_CASE("values of chunks that are not kept live in scratch") {
   CHECK(s.sliceable);
 }
 
-TEST_CASE("a fold combines scratch with where the value lies, and is one step") {
+TEST_CASE("a fold combines scratch with the value in its buffer, and is one step") {
   Builder b(all_reduce(3, 1), 0);
   b.send(1, {0, 1});                                    // 0: reads the input
   b.recv_to_scratch(1, {0, 1});                         // 1
@@ -124,7 +124,7 @@ TEST_CASE("a fold combines scratch with where the value lies, and is one step") 
   CHECK(to_text(s).find("scratch, input -> output") != std::string::npos);
 }
 
-TEST_CASE("a copy from input to output waits for nobody, and later writers wait for it and for the readers") {
+TEST_CASE("a copy from input to output waits for no step, and later writers wait for it and for the readers") {
   Builder b(all_reduce(3, 1), 0);
   b.send(1, {0, 1});         // 0
   b.copy_to_output({0, 1});  // 1
@@ -136,7 +136,7 @@ TEST_CASE("a copy from input to output waits for nobody, and later writers wait 
   CHECK(after(s, 2) == Steps{0, 1});
 }
 
-TEST_CASE("finish copies to the output what lies in the input") {
+TEST_CASE("finish copies the chunks that are in the input to the output") {
   Builder b({Collective::kBroadcast, 2, 0, 3, 1}, 0);
   b.send(1, {0, 3});
   const Schedule s = b.finish().value();
@@ -224,10 +224,10 @@ TEST_CASE("the verifier checks what a fold reads") {
   const auto operand = [&](Buffer b) { return message([b](Schedule& s) { s.steps[2].operand = b; }); };
   CHECK(operand(Buffer::kScratch).find("with itself") != std::string::npos);
   CHECK(operand(Buffer::kOutput).find("never written") != std::string::npos);
-  // A second fold that reads the input again, which in place is overwritten by then.
+  // A second fold that reads the input again, which is already overwritten in place.
   const std::string twice = message([](Schedule& s) { s.steps.push_back(s.steps[2]); });
   CHECK(twice.find("reads an input that is overwritten by step 2, in place") != std::string::npos);
-  // Scratch as the operand must be waited for, as a source must.
+  // Scratch used as the operand must be waited for, like a source.
   const std::string early = message([](Schedule& s) {
     s.steps[2].source = Buffer::kInput;
     s.steps[2].operand = Buffer::kScratch;
@@ -244,8 +244,8 @@ TEST_CASE("the verifier sees ranks of which some would run in slices") {
   CHECK(proof.status().message() == "of ranks 0 and 1 one runs in slices and one may not");
 }
 
-TEST_CASE("steps by place") {
-  // Rank 1 of three passes block 2 of its input on as its block 0, by way of scratch.
+TEST_CASE("steps by position") {
+  // Rank 1 of three forwards block 2 of its input as its block 0, through scratch.
   const Shape shape{Collective::kAllToAll, 3, 0, 3, 3};
   Builder b(shape, 1);
   b.copy({Buffer::kInput, 2}, {Buffer::kScratch, 4}, 1);                     // 0
@@ -261,7 +261,7 @@ TEST_CASE("steps by place") {
   CHECK(after(s, 0).empty());
   CHECK(after(s, 1) == Steps{0});
   CHECK(after(s, 2) == Steps{1});
-  // Input and output are apart, also where their chunks have the same number.
+  // Input and output are different memory, even if their chunks have the same number.
   CHECK(after(s, 3).empty());
   CHECK(after(s, 4) == Steps{2});
   CHECK(after(s, 5) == Steps{2, 4});

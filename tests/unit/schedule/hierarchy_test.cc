@@ -25,7 +25,7 @@ std::vector<int> ranks_of(const Group& group) {
   return ranks;
 }
 
-TEST_CASE("what groups nothing is no division, nor what repeats the one before") {
+TEST_CASE("a division without groups, or equal to the one before, is dropped") {
   const Hosts alone = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
   const Hosts together = {{0, 1, 2, 3, 4, 5, 6, 7}};
   CHECK(Hierarchy({together, alone}).empty());
@@ -40,7 +40,7 @@ TEST_CASE("what groups nothing is no division, nor what repeats the one before")
   CHECK(Hierarchy().check(5).is_ok());
 }
 
-TEST_CASE("divisions that are not in each other, or not of all ranks, are refused") {
+TEST_CASE("divisions that are not nested, or do not contain all ranks, are refused") {
   const auto refused = [](std::vector<Hosts> divisions, int ranks) {
     return Hierarchy(std::move(divisions)).check(ranks).code() == Code::kInvalidArgument;
   };
@@ -53,7 +53,7 @@ TEST_CASE("divisions that are not in each other, or not of all ranks, are refuse
   CHECK(refused({{{0, 1, 2, 3, 4, 5}, {6, 7, 8, 9, 10, 11}}, {{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}}}, 12));
 }
 
-// By coordinates: what is computed for groups in order is what is looked up for others.
+// With coordinates: the value computed for groups in order equals the value found for others.
 TEST_CASE("a rank's peers have its place at all other levels") {
   const Hierarchy in_order({kHosts, kPackages});
   CHECK(ranks_of(Levels(in_order, 8, 5).peers(0)) == std::vector<int>{1, 5});
@@ -70,7 +70,7 @@ TEST_CASE("a rank's peers have its place at all other levels") {
   CHECK(Levels(mixed, 8, 6).layer(1) == Lists{{0, 5}, {6, 4}});
 }
 
-TEST_CASE("what leads a group leads one at each level further in, and the root leads its own") {
+TEST_CASE("the leader of a group leads one at each inner level, and the root leads its own") {
   for (const Hierarchy& hierarchy :
        {Hierarchy({kHosts, kPackages}), Hierarchy({kMixedHosts, kMixed}), Hierarchy({kHosts}),
         Hierarchy({{{0, 5, 6}, {1, 2, 3, 4, 7}}, {{6}, {0, 5}, {3, 2}, {7, 1, 4}}})}) {
@@ -99,7 +99,7 @@ TEST_CASE("what leads a group leads one at each level further in, and the root l
   }
 }
 
-TEST_CASE("a hierarchical algorithm goes by all divisions, or by so many as its name says") {
+TEST_CASE("a hierarchical algorithm uses all divisions, or the number in its name") {
   const World world{8, kHosts, Hierarchy({kHosts, kPackages})};
   const auto peers = [&](const char* name) {
     std::set<int> all;
@@ -115,7 +115,7 @@ TEST_CASE("a hierarchical algorithm goes by all divisions, or by so many as its 
   CHECK(peers("hierarchical:2") == peers("hierarchical"));
   CHECK_FALSE(find(Collective::kAllReduce, "hierarchical:3")->supports(world));
   CHECK(find(Collective::kAllReduce, "hierarchical:1")->supports(World{8, kHosts}));
-  // Of what would be the same, one is a candidate.
+  // Of identical candidates, only one remains.
   const auto names = [](const World& of, int ports) {
     std::set<std::string> all;
     for (const AlgorithmEntry* e : candidates(Collective::kAllReduce, of, ports)) all.insert(e->name);

@@ -1,4 +1,4 @@
-// What writing one rank's schedule of a large job takes: counted, not timed.
+// The memory and work to write one rank's schedule of a large job: counted, not timed.
 #include <cstdlib>
 #include <new>
 
@@ -7,7 +7,7 @@
 
 namespace {
 
-// Of this program's single thread.
+// For this program's single thread.
 struct Heap {
   std::size_t now = 0;
   std::size_t peak = 0;
@@ -56,7 +56,7 @@ World divided() {
   return {kRanks, std::move(hosts)};
 }
 
-TEST_CASE("what a rank writes of a schedule for ten thousand takes little") {
+TEST_CASE("one rank's part of a schedule for ten thousand ranks takes little memory and work") {
   const World alone{kRanks, {}};
   const World hosts = divided();
   std::size_t written = 0;
@@ -72,7 +72,7 @@ TEST_CASE("what a rank writes of a schedule for ten thousand takes little") {
       INFO(name_of(entry.collective) << " " << entry.name << ", rank " << rank << ": " << steps << " steps, "
                                      << heap.peak - before.now << " bytes, " << heap.allocations - before.allocations
                                      << " allocations");
-      // A job's ranks are listed once or twice, and cut into parts.
+      // A job's ranks are listed once or twice, and divided into parts.
       CHECK(heap.peak - before.now <= std::size_t{8} << 20);
       CHECK(heap.allocations - before.allocations <= 20 * (steps + kRanks));
       ++written;

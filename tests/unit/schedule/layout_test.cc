@@ -7,7 +7,7 @@
 namespace tutti::internal::schedule {
 namespace {
 
-// The chunks of every block lie one after the other and fill the slice exactly.
+// The chunks of every block are contiguous and fill the slice exactly.
 void check_partition(const Shape& shape, std::size_t block, std::size_t element_bytes, std::size_t begin,
                      std::size_t extent) {
   const Layout layout(shape, block, element_bytes, begin, extent);

@@ -85,7 +85,7 @@ std::string with_head(const std::string& name, const std::string& collective, co
          "\"," + rest + "}";
 }
 
-// What is wrong with it, at last when it is proven.
+// The error, at the latest from the proof.
 std::string error_of(const std::string& text) {
   auto program = parsed(text);
   if (!program.is_ok()) return program.status().message();
@@ -143,8 +143,8 @@ TEST_CASE("programs with roots, conditions, rounds and places are proven") {
   }])x")) == "");
 }
 
-TEST_CASE("what is not proven is refused, and says where") {
-  // Nobody receives; a chunk too few; not in the order of ranks.
+TEST_CASE("unproven programs are refused with the place of the error") {
+  // No rank receives; a chunk is missing; the order is not that of ranks.
   std::string ring = kRing;
   CHECK(error_of(with_head("bad_one", "all_reduce", R"x("do": [{"if": "rank > 0", "do": [{"send": 0, "to": 0}]}])x")) !=
         "");
@@ -155,7 +155,7 @@ TEST_CASE("what is not proven is refused, and says where") {
   CHECK(error_of(with_head("k_nomial", "all_reduce", kRing)) == "its name is taken");
 }
 
-TEST_CASE("files that are wrong are refused with line and field") {
+TEST_CASE("wrong files are refused with line and field") {
   const auto refused = [](const std::string& rest, const std::string& why) {
     const std::string error = error_of(with_head("wrong", "all_reduce", rest));
     INFO(error);
@@ -186,7 +186,7 @@ TEST_CASE("files that are wrong are refused with line and field") {
   for (std::size_t length = 0; length < text.size(); length += 5) CHECK(error_of(text.substr(0, length)) != "");
 }
 
-// Of each statement the fields, which a name or a function of hosts makes one that asks for them.
+// For each field of a statement: a name or a function of hosts means that the program asks for hosts.
 TEST_CASE("programs say whether they ask which ranks are on which host") {
   const auto uses = [](const std::string& rest) {
     const auto program = parsed(with_head("uses", "broadcast", rest));
@@ -211,12 +211,12 @@ TEST_CASE("programs say whether they ask which ranks are on which host") {
     CHECK(uses(std::string(R"x("do": [], "when": ")x") + call + '"'));
   }
   CHECK(!uses(send("ranks + rank + root")));
-  // One of its own that has the name.
+  // A variable of the program with that name.
   CHECK(!uses(R"x("do": [{"let": "host", "be": 0}, {"send": "host", "to": 0}])x"));
   CHECK(uses(R"x("do": [{"let": "host", "be": "host"}])x"));
 }
 
-TEST_CASE("what a program is given of its hosts") {
+TEST_CASE("the facts about hosts that a program gets") {
   const auto program = parsed(with_head("given", "all_reduce", R"x("chunks": 200, "do": [
     {"send": "hosts + 10 * equal_hosts + 100 * hosts_in_order", "to": "(rank + 1) % ranks"},
     {"send": "host + 10 * local_rank + 100 * (rank == 4)", "to": "(rank + 1) % ranks"},
@@ -241,7 +241,7 @@ TEST_CASE("what a program is given of its hosts") {
   CHECK(sent({4, {{0, 2}, {1, 3}}}, 3) == std::vector<int>{12, 11, 22});
 }
 
-TEST_CASE("when says which hosts a program serves") {
+TEST_CASE("\"when\" states the hosts that a program supports") {
   const auto serves = [](const std::string& when, const World& world) {
     return parsed(with_head("when", "all_reduce", R"x("do": [], "when": ")x" + when + '"')).value()->serves(world);
   };
@@ -262,7 +262,7 @@ TEST_CASE("when says which hosts a program serves") {
   CHECK(!serves("rank_of(1, 1) == 1 || 1", unequal));  // cannot be computed
 }
 
-TEST_CASE("a rank or a host that there is not is refused with line and field") {
+TEST_CASE("a rank or a host that does not exist is refused with line and field") {
   const auto refused = [](const std::string& rest, const std::string& why) {
     const std::string error = error_of(with_head("wrong_place", "all_reduce", rest));
     INFO(error);

@@ -11,7 +11,7 @@
 namespace tutti::internal::schedule {
 namespace {
 
-// All ranks have a processor and a port of their own; `shared` also one link between all of them.
+// All ranks have their own processor and port; `shared` adds one link between all of them.
 class Star : public Interconnect {
  public:
   explicit Star(std::size_t ranks) : ranks_(ranks) {}
@@ -36,7 +36,7 @@ class Star : public Interconnect {
   double shared = 0;
   double combine = 0;
   int slow_rank = -1;
-  std::uint32_t cores = 0;  // that all ranks share; 0: none shares
+  std::uint32_t cores = 0;  // that all ranks share; 0: no sharing
   double turn = 0;
   double call = 0;
   Route common;
@@ -95,7 +95,7 @@ TEST_CASE("a chain passes on the first piece before the last one comes") {
   CHECK(piecewise <= 1000 + 8 * 10);
 }
 
-TEST_CASE("messages that share a link take turns, others do not") {
+TEST_CASE("messages that share a link are sent one after the other, others are not") {
   const auto gather = schedules_of(Collective::kGather, "direct", 5);
   Star star(5);
   star.port = 1;
@@ -107,8 +107,8 @@ TEST_CASE("messages that share a link take turns, others do not") {
   CHECK(near(time_of(all_to_all, 500, star), 2000));  // twenty
 }
 
-TEST_CASE("what is longer than the buffer waits for its receiver") {
-  // Rank 1 receives from rank 0 behind what rank 2 sends late.
+TEST_CASE("a message longer than the buffer waits for its receiver") {
+  // Rank 1 receives from rank 0 after a late message of rank 2.
   std::vector<Schedule> schedules;
   const Shape shape{Collective::kBroadcast, 3, 0, 1, 1};
   for (int r = 0; r < 3; ++r) {
@@ -128,7 +128,7 @@ TEST_CASE("what is longer than the buffer waits for its receiver") {
   Star star(3);
   star.port = 1;
   star.common.buffer_bytes = 1000;
-  CHECK(near(time_of(schedules, 100, star), 300));  // two from rank 0, whose second one rank 2 passes on
+  CHECK(near(time_of(schedules, 100, star), 300));  // two from rank 0, the second of which rank 2 forwards
   star.common.buffer_bytes = 0;
   star.common.latency_us = 7;
   CHECK(time_of(schedules, 100, star) > 307);  // the first one goes last
@@ -162,7 +162,7 @@ TEST_CASE("every algorithm ends, in no less time than its bytes take") {
   }
 }
 
-TEST_CASE("steps are kept where they are asked for, and a rank's dependents follow what they depend on") {
+TEST_CASE("steps are recorded on request, and dependents follow their dependences") {
   const auto ring = schedules_of(Collective::kAllReduce, "ring", 4);
   Star star(4);
   star.port = 0.01;
@@ -182,12 +182,12 @@ TEST_CASE("steps are kept where they are asked for, and a rank's dependents foll
   }
 }
 
-TEST_CASE("what does not match, or waits for itself, is refused") {
+TEST_CASE("schedules that do not match, or wait for themselves, are refused") {
   auto schedules = schedules_of(Collective::kAllReduce, "ring", 3);
   const Star star(3);
   const Layout layout(schedules.front().shape, 300, 1);
   auto missing = schedules;
-  missing[1].steps[0].peer = 0;  // what rank 2 waits for goes to rank 0
+  missing[1].steps[0].peer = 0;  // rank 2's awaited message goes to rank 0
   CHECK(simulate(missing, layout, star).status().code() == Code::kInvalidArgument);
   auto nobody = schedules;
   nobody[2].steps[0].peer = 3;
@@ -229,7 +229,7 @@ TEST_CASE("ranks that share processors wait for these, and for their turn where 
   star.cores = 1;  // enough for a chain, in which one rank works at a time
   CHECK(near(time_of(chain, 64, star), alone));
   const auto all = schedules_of(Collective::kAllToAll, "direct", kRanks);
-  CHECK(time_of(all, 6 * 64, star) >= 2 * kRanks * (kRanks - 1));  // all work is one processor's
+  CHECK(time_of(all, 6 * 64, star) >= 2 * kRanks * (kRanks - 1));  // one processor does all work
   star.cores = 2;
   const double two = time_of(all, 6 * 64, star);
   CHECK(two >= kRanks * (kRanks - 1));
@@ -264,7 +264,7 @@ TEST_CASE("calls in a row follow each other as far as their ranks let them") {
   CHECK(one.calls_us.front() == one.total_us);
   const Timing chain = simulated("chain", Collective::kBroadcast, 5);
   CHECK(chain.messages == 5 * one.messages);
-  // Behind the first one a message to receive and one to send, each time.
+  // After the first one, each further one adds a message to receive and one to send.
   CHECK(near(chain.total_us, one.total_us + 4 * 2));
   // All wait for all.
   const Timing exchanged = simulated("recursive_doubling", Collective::kAllReduce, 1);

@@ -34,10 +34,10 @@ MachineCosts first_guess() {
   return costs;
 }
 
-// Sanitizers see every way through the code with fewer, too.
+// Sanitizers also see every path with fewer sizes.
 constexpr std::size_t kBetweenSizes = test::kAnySanitizer ? 4096 : 64;
 
-// What the simulator says is measured.
+// Uses the simulator's times as measurements.
 std::vector<Observation> observe(const ObservedJob& job) {
   std::vector<Observation> all;
   const World world = world_of(job.graph);
@@ -74,7 +74,7 @@ TEST_CASE("costs are found again from the times that they lead to") {
   SECTION("ranks of one host with processors of their own") {
     job.graph = graph_of(World{3, {}}, {}, {});
   }
-  SECTION("so many ranks of one host that they wait for its memory") {
+  SECTION("ranks of one host that wait for its memory") {
     job.graph = graph_of(World{8, {}}, {}, {});
   }
   SECTION("two hosts whose port is slower than their ranks") {
@@ -88,7 +88,7 @@ TEST_CASE("costs are found again from the times that they lead to") {
   CHECK(median_error(observed, fitted.value().predicted_us) < 0.05);
   if (job.graph.ranks.size() == 8) CHECK(std::abs(fitted.value().costs.memory_us_per_byte / 6e-5 - 1) < 0.2);
   if (job.graph.nodes.size() > 1) CHECK(std::abs(fitted.value().port.gbytes_per_second / 0.125 - 1) < 0.1);
-  // It leaves alone what was measured says nothing of.
+  // It does not change costs about which the measurements say nothing.
   CHECK(fitted.value().costs.between_devices == first_guess().between_devices);
   if (job.graph.nodes.size() == 1) CHECK(fitted.value().costs.between_hosts == first_guess().between_hosts);
 }
@@ -100,7 +100,7 @@ TEST_CASE("a fit is a function of what was measured") {
   CHECK(fit_costs(job, observed, first_guess()).value().costs == fit_costs(job, observed, first_guess()).value().costs);
 }
 
-TEST_CASE("a fit ends when it is told to, and needs something to fit to") {
+TEST_CASE("a fit ends on request, and needs measurements") {
   ObservedJob job;
   job.graph = graph_of(World{2, {}}, {}, {});
   const auto observed = observe(job);
@@ -110,7 +110,7 @@ TEST_CASE("a fit ends when it is told to, and needs something to fit to") {
   CHECK(fit_costs(job, {}, first_guess()).status().code() == Code::kInvalidArgument);
 }
 
-TEST_CASE("a byte costs what is given at some sizes, and in between what is in between") {
+TEST_CASE("the cost of a byte is interpolated between the given sizes") {
   PerByte costs;
   costs.values() = {4, 2, 1, 3};
   CHECK(costs.at(0) == 4);

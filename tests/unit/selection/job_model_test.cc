@@ -47,7 +47,7 @@ TEST_CASE("the model knows the trade between rounds and bytes") {
   CHECK(us(many, kAllReduce, "direct", 8) > us(many, kAllReduce, "recursive_doubling", 8));
 }
 
-// Of hosts whose port is what is slow: the ranks of one share it.
+// For hosts with a slow port, which the ranks of a host share.
 TEST_CASE("between hosts the port is shared, so what crosses it least is ahead") {
   const World w{8, {{0, 1, 2, 3}, {4, 5, 6, 7}}};
   const double hierarchical = us(w, Collective::kAllReduce, "hierarchical", 64U << 20);
@@ -82,7 +82,7 @@ World equal_hosts(int hosts, int per_host) {
   return {hosts * per_host, std::move(lists)};
 }
 
-// How many times as long as all of them simulated.
+// The ratio of its time to that of a full simulation.
 double carried_on(const World& world, const char* name, std::size_t bytes, double memory_us_per_byte = 0) {
   JobCosts costs = some_costs();
   costs.machine.memory_us_per_byte = memory_us_per_byte;
@@ -105,7 +105,7 @@ TEST_CASE("more ranks than are simulated go on as fewer do") {
       CHECK(std::abs(carried_on(equal_hosts(200, 1), name, bytes) - 1) < 0.5);
     }
   }
-  // Of more ranks of a host than are simulated, that have to share its memory.
+  // With more ranks on a host than are simulated, which have to share its memory.
   for (const char* name : {"recursive_doubling", "ring", "halving_doubling", "k_nomial:4", "double_tree"}) {
     for (const std::size_t bytes : {std::size_t{1} << 18, std::size_t{16} << 20}) {
       INFO(name << ", " << bytes << " bytes");
@@ -113,7 +113,7 @@ TEST_CASE("more ranks than are simulated go on as fewer do") {
       CHECK(std::abs(carried_on(equal_hosts(4, 48), name, bytes, 2e-5) - 1) < 0.5);
     }
   }
-  // What serves a job is known of it, whatever its shape.
+  // An algorithm that supports a job is predicted for it, for every shape.
   for (const int hosts : {2, 3, 4, 5, 6, 7, 8, 9, 33, 100}) {
     for (const int per_host : {2, 3, 8, 20, 40}) {
       const World world = equal_hosts(hosts, per_host);
@@ -132,7 +132,7 @@ std::shared_ptr<const JobModel> model_of(const World& world, const JobCosts& cos
   return JobModel::of(graph_of(world, {}, {}), costs);
 }
 
-TEST_CASE("those who ask for the same job have the same model while somebody has it") {
+TEST_CASE("callers with the same job share one model as long as one of them has it") {
   const World world = hosts_of_one(5);
   auto first = model_of(world, some_costs());
   CHECK(model_of(hosts_of_one(5), some_costs()) == first);
@@ -168,7 +168,7 @@ TEST_CASE("costs are the transports', or those that were fitted") {
   CHECK(default_costs(two, within, between, 2, true).sharing == Sharing{4, true});
   CHECK(default_costs(two, within, between, 2, true).port == Speed{});
   CHECK(default_costs(two, within, between, 1, false).sharing == Sharing{});
-  // Alone on its machine, beside other jobs.
+  // The only rank on its machine, beside other jobs.
   CHECK(default_costs(hosts_of_one(3), within, between, 5, false).sharing == Sharing{});
   JobCosts costs = apart;
   use_fitted(nullptr, costs);

@@ -74,7 +74,7 @@ TEST_CASE("messages within a host share the memory where they are received: a NU
   CHECK(ways(graph, 0, 3, 1e-5) == Names{"NUMA host0/numa0 to host0/numa1", "host0/numa1 memory"});
   CHECK(ways(graph, 0, 4, 1e-5) == ways(graph, 0, 4));
   CHECK(ways(graph_of({3, {}}, {}, {}), 0, 2, 1e-5) == Names{"host0 memory"});
-  // Together the nodes are as fast as a host of which nothing is known.
+  // Together the nodes are as fast as a host without a description.
   MachineCosts costs = some_costs();
   costs.memory_us_per_byte = 1e-5;
   schedule::Route route;
@@ -148,7 +148,7 @@ TEST_CASE("where all hosts do the same, one stands for all, and takes as long") 
       INFO(name_of(entry.collective) << ' ' << entry.name << " on " << hosts << " hosts");
       auto folded = predict(graph, some_costs(), question);
       REQUIRE(folded.is_ok());
-      question.slowed.ranks[0] = 1;  // as fast as ever, but one that is not like the others
+      question.slowed.ranks[0] = 1;  // as fast as before, except one rank that differs
       auto whole = predict(graph, some_costs(), question);
       REQUIRE(whole.is_ok());
       CHECK(!(*whole).one_host);
@@ -172,7 +172,7 @@ TEST_CASE("slow ranks and links make it slower") {
   CHECK(predict(graph, some_costs(), question).value().timing.total_us > 2 * plain);
 }
 
-TEST_CASE("what would take more memory than allowed is refused before it does") {
+TEST_CASE("a simulation that would take more memory than allowed is refused before") {
   const Graph graph = make_cluster(of(64, 8)).value();
   Question question = question_of(Collective::kAllToAll, "direct", 1 << 20);
   question.slowed.ranks[0] = 1;
@@ -199,7 +199,7 @@ TEST_CASE("the groups of a graph's ranks are its networks, hosts, packages and N
   CHECK(world.hierarchy[1] == hosts);
   CHECK(world.hierarchy[2][1] == std::vector<int>{2, 3});
   CHECK(world.hierarchy.check(16).is_ok());
-  // Of one host, and of one that has nothing in it.
+  // Of one host, and of one without contents.
   cluster = of(1, 4);
   cluster.numa_nodes = 2;
   const World host = world_of(make_cluster(cluster).value());
@@ -222,7 +222,7 @@ TEST_CASE("a job's graph has packages and NUMA nodes where all ranks of a host k
   CHECK(ways(graph, 0, 2).empty());
   CHECK(ways(graph, 3, 5) == Names{"host0/port0 out", "host1/port0 in"});
   CHECK(world_of(graph_of(job, {}, {})).hierarchy == Hierarchy({job.hosts}));
-  // NUMA nodes that are in no package.
+  // NUMA nodes outside of a package.
   const Graph nodes = graph_of(World{2, {}}, std::vector<Place>{{-1, 1}, {-1, 0}}, {});
   CHECK(ways(nodes, 0, 1) == Names{"NUMA numa1 to numa0"});
 }
@@ -256,7 +256,7 @@ TEST_CASE("a graph from a file is that of a job whose ranks are on the same host
   CHECK(part_of(host, {3, 0}).ranks == std::vector<std::int32_t>{host.ranks[3], host.ranks[0]});
 }
 
-// Of four ranks on two nodes, half of all bytes cross the link between these without a hierarchy, in each direction.
+// With four ranks on two nodes, half of all bytes cross the link between these without a hierarchy, in each direction.
 TEST_CASE("a slow link within hosts makes deeper hierarchies worth while") {
   Cluster cluster = of(4, 8);
   cluster.numa_nodes = 2;
@@ -283,7 +283,7 @@ TEST_CASE("channels of a ring use all ports of a host") {
   CHECK(us("ring:4") < 0.6 * us("ring:2"));
 }
 
-TEST_CASE("clusters that cannot be are refused") {
+TEST_CASE("impossible clusters are refused") {
   Cluster cluster = of(0, 1);
   CHECK(make_cluster(cluster).status().code() == Code::kInvalidArgument);
   cluster = of(kMostHosts, kMostRanks);

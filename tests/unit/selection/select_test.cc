@@ -1,4 +1,4 @@
-// What is chosen, with the costs that the transports publish.
+// The choice of algorithms, with the costs that the transports publish.
 #include "selection/select.h"
 
 #include <fstream>
@@ -21,7 +21,7 @@ struct Place {
   World world;
 };
 
-// By the ranks of each host.
+// By the number of ranks of each host.
 World world_of(const std::vector<int>& hosts) {
   int next = 0;
   algorithms::Hosts::Lists lists;
@@ -116,8 +116,8 @@ TEST_CASE("the choices are those of the table") {
   CHECK(lines > 400);
 }
 
-// But for anomalies of sharing (Graham), and for what few calls in a row say of many: a quarter at most.
-TEST_CASE("nothing gets cheaper because there is one rank more than processors") {
+// Except for scheduling anomalies (Graham), and for the error of extrapolating from a few calls: a quarter at most.
+TEST_CASE("no operation gets cheaper because there is one rank more than processors") {
   for (const int n : {2, 3, 4, 5, 8, 9, 16, 17}) {
     const World world = world_of({n});
     const auto alone = model_of(world);
@@ -156,7 +156,7 @@ TEST_CASE("rings have as many channels as hosts have ports") {
   CHECK(names(8) == "ring:8 ring:2 ring ");
 }
 
-TEST_CASE("where the operator does not commute, only algorithms are chosen that keep the order of ranks") {
+TEST_CASE("if the operator does not commute, only algorithms that keep the order of ranks are chosen") {
   using schedule::Order;
   for (const Place& place : places()) {
     const auto job = model_of(place.world);
@@ -197,7 +197,7 @@ TEST_CASE("trees and chains are forced by name and parameter") {
   }
   REQUIRE(forced(Collective::kReduce, "reduce:chain,k_nomial:5").is_ok());
   CHECK((*forced(Collective::kReduce, "reduce:chain,k_nomial:5"))->name == std::string("chain"));
-  REQUIRE(forced(Collective::kScan, "k_nomial:5").is_ok());  // which has no such algorithm
+  REQUIRE(forced(Collective::kScan, "k_nomial:5").is_ok());  // which does not have such an algorithm
   REQUIRE(forced(Collective::kBarrier, "all_reduce:direct,barrier:k_nomial:4").is_ok());
   CHECK((*forced(Collective::kBarrier, "all_reduce:direct,barrier:k_nomial:4"))->name == std::string("k_nomial:4"));
   REQUIRE(forced(Collective::kReduce, "chain:4").is_ok());

@@ -94,7 +94,7 @@ TEST_CASE("fitted costs are those of the same hosts, else of the nearest load an
   CHECK(nearest(World{4, {}}, 1, "shm", "") == 0);
 }
 
-TEST_CASE("the measured choice counts where it serves, before the costs and behind what is forced") {
+TEST_CASE("a measured choice, if supported, comes before the costs and after a forced algorithm") {
   const Tuning tuning = some_tuning();
   const TunedJob* job = &tuning.jobs[0];
   const World world{4, {}};
@@ -121,7 +121,7 @@ TEST_CASE("the measured choice counts where it serves, before the costs and behi
   CHECK(explained.value().because == Because::kMeasured);
   CHECK(explained.value().candidates.size() > 5);
   CHECK(explained.value().candidates[0].predicted_us <= explained.value().candidates[1].predicted_us);
-  // Beyond what was measured, predictions count.
+  // Beyond the measured sizes, predictions are used.
   Tuning less = some_tuning();
   less.jobs[0].choices[Collective::kAllReduce].push_back({std::size_t{1} << 22, ""});
   CHECK(less.jobs[0].choose(Collective::kAllReduce, 1 << 21) != nullptr);
@@ -130,7 +130,7 @@ TEST_CASE("the measured choice counts where it serves, before the costs and behi
       explain(Collective::kAllReduce, model, 1 << 23, "", schedule::Order::kAny, &less.jobs[0]).value().because;
   CHECK((because == Because::kPredicted || because == Because::kNearly));
   CHECK(parse_tuning(to_json(less), "file").value() == less);
-  // Whose costs they are.
+  // The source of the costs.
   CHECK(!explained.value().fitted_to);
   JobCosts others = costs;
   use_fitted(nullptr, others);
@@ -144,7 +144,7 @@ TEST_CASE("the measured choice counts where it serves, before the costs and behi
   CHECK(text_of(JobKind{{1}, "", 1}) == "1 rank on 1 host over memory");
 }
 
-TEST_CASE("files that are wrong are refused with line and field") {
+TEST_CASE("wrong files are refused with line and field") {
   CHECK(error_of(changed("\"ring\"", "\"round\"")).find("algorithm: all_reduce has no algorithm \"round\"") !=
         std::string::npos);
   CHECK(error_of(changed("\"from_bytes\": 0", "\"from_bytes\": 8")).find("is not 0") != std::string::npos);

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tutti topo and tutti doctor on the machine at hand, whatever it has; topo and simulate on machines that are described.
+# tutti topo and tutti doctor on this machine, with any hardware; topo and simulate on described machines.
 # Usage: command_line_test.sh TUTTI
 set -euo pipefail
 tutti=$1
@@ -42,7 +42,7 @@ expect 0 'numa_nodes' topo --json
 json "j['format'] == 'tutti topology' and j['root']['kind'] == 'host'"
 json "j['facts']['machine']['processors'] >= 1 and any(i['name'] == 'lo' for i in j['facts']['interfaces'])"
 json "all(p['usable'] or p['reason'] for p in j['facts']['rdma']['ports'])"
-# Without a device, the remedy.
+# Without a device, the fix.
 if [[ -z $(ls /sys/class/infiniband 2>/dev/null) ]]; then
   json "'rdma link add' in j['facts']['rdma']['error'] or 'libibverbs-dev' in j['facts']['rdma']['error']"
 fi
@@ -55,7 +55,7 @@ if [[ -z $(ls /sys/class/infiniband 2>/dev/null) ]]; then
   expect 1 '^RDMA cannot be used on this machine$' doctor rdma
 fi
 
-# What is printed can be read again, and drawn.
+# The output can be read again, and drawn.
 "$tutti" topo --json >"$folder/here.json"
 expect 0 'numa0' topo --topology "$folder/here.json"
 TUTTI_TOPOLOGY=$folder/here.json expect 0 'numa0' topo --per-host 3
@@ -99,7 +99,7 @@ TUTTI_RANK=0 TUTTI_WORLD_SIZE=2 TUTTI_ROOT=127.0.0.1:$port expect 0 'ranks 0-1' 
 wait $! || failed=1
 [[ ! -s $folder/one.txt ]] || { cat "$folder/one.txt"; failed=1; }
 
-# Files that are wrong: file, line and field.
+# Wrong files: file, line and field.
 head -c 300 "$folder/cluster.json" >"$folder/cut.json"
 expect 2 'cut.json:[0-9]*: ' topo --topology "$folder/cut.json"
 sed 's/"version": 1/"version": 2/' "$folder/cluster.json" >"$folder/new.json"
@@ -139,7 +139,7 @@ expect 1 'no/such' simulate --per-host 2 --algorithm ring --trace "$folder/no/su
 expect 2 '\-\-root must be below 2' simulate --per-host 2 --collective broadcast --root 2
 expect 2 'does not s' simulate --per-host 2 --algorithm hierarchical
 
-# Proofs on hosts of these sizes alone.
+# Proofs only for hosts of these sizes.
 expect 0 'all_reduce *hierarchical_doubling' verify --hosts 3,1
 expect 0 'all_reduce  *hierarchical  *1  ' verify --hosts 40,30 --algorithm hierarchical
 expect 1 'FAILED: no algorithm that is asked for' verify --hosts 3 --algorithm hierarchical
@@ -147,7 +147,7 @@ expect 2 '"x" is not a number' verify --hosts 2,x
 expect 2 'add up' verify --hosts 2,
 expect 2 'more than 1024' verify --hosts 1000,25
 expect 2 'excludes' verify --hosts 2,2 --max-ranks 4
-# Over sizes: a line for each, the fastest with a star, and from which size on it is that.
+# Over sizes: a line for each, with a star at the fastest, and from which size on it is the fastest.
 expect 0 '^  *32 .*[0-9]\* ' simulate --hosts 2 --per-host 4 --collective alltoall -e 64K
 [[ $(grep -c '^ *[0-9]* .*[0-9.]\*' "$out") == 12 && $(grep -c '^ *[0-9]*  *-  *-' "$out") == 2 ]] || { cat "$out"; failed=1; }
 expect 0 '^\* the best: bruck from 32 B on, direct from ' simulate --hosts 2 --per-host 4 --collective alltoall -e 64K
@@ -175,7 +175,7 @@ if "$plot" --check; then
   expect 0 '^\* the best' simulate --hosts 4 --per-host 4 -b 8 -e 4M -f 8 --svg "$folder/curves"
   cp "$folder/curves" "$out"
   python3 -c 'import sys, xml.etree.ElementTree as t; t.parse(sys.argv[1])' "$out" || failed=1
-  # Each name in the legend, and those of the best beside what they are best of.
+  # Each name in the legend, and the names of the fastest at the sizes where they are fastest.
   for name in ring hierarchical 'size (bytes)' 'bandwidth (GB/s)'; do
     grep -q -F "<!-- $name -->" "$out" || { echo "the picture has no $name"; failed=1; }
   done
@@ -189,7 +189,7 @@ echo 'raise ImportError("not here")' >"$folder/without/matplotlib.py"
 PYTHONPATH=$folder/without expect 2 'svg cannot draw here; what --json .*python3-matplotlib' simulate --hosts 2 -e 64 --svg "$folder/none.svg"
 [[ ! -e $folder/none.svg ]] || { echo 'a file was made for nothing'; failed=1; }
 
-# Schedules that people bring: proven, simulated, drawn, run, and refused.
+# User-defined schedules: proven, simulated, drawn, run, and refused.
 own=$(dirname "$0")/../../../examples/schedules/ring_both_ways.json
 expect 0 'ring_both_ways' verify "$own" --max-ranks 9
 expect 0 'ring_both_ways' simulate --per-host 4 -s 1M --algorithm "$own"
@@ -224,7 +224,7 @@ expect 2 'excludes' verify "$own" --collective barrier
 printf '{"format": "tutti schedule", "version": 1, "name": "slow", "collective": "barrier", "do": [{"for": "k", "below": 2000000, "do": []}]}' >"$folder/slow.json"
 expect 1 'statements are run' verify "$folder/slow.json"
 
-# One that goes by hosts: on hosts of equal size it writes what the library's hierarchical all-reduce does.
+# A schedule that depends on hosts: on hosts of equal size it equals the library's hierarchical all-reduce.
 levels=$(dirname "$0")/../../../examples/schedules/two_level.json
 expect 0 'two_level  *[1-9]' verify "$levels" --max-ranks 12
 expect 0 'Hosts of 3,3,3 ranks' verify "$levels" --hosts 3,3,3
@@ -248,13 +248,13 @@ expect 1 'FAILED: .*hosts 2,2, of the ranks 0 2, 1 3: ' verify "$folder/dealt.js
 expect 0 'two_level' verify "$folder/dealt.json" --hosts 2,2
 TUTTI_SCHEDULES=$folder/dealt.json expect 2 'hosts 2,2, of the ranks 0 2, 1 3: ' explain all_reduce
 
-# Odd sizes and speeds, and what contradicts itself.
+# Odd sizes and speeds, and contradictions.
 expect 0 'barrier of 0 bytes' simulate --collective barrier --hosts 4 -s 1G
 expect 2 'are less than one element' simulate --hosts 8 --collective alltoall -s 7 --algorithm direct
 for speed in 0Gb/s 0x10Gb/s 1e-300Gb/s 5Gb/s, -5Gb/s; do expect 2 '\-\-link' simulate --hosts 2 --link="$speed"; done
 expect 2 'only one of' simulate --hosts 4 --fat-tree 2 --sites 2
 expect 2 '\-\-per-host: .* has ranks already' simulate --topology "$folder/cluster.json" --per-host 7
-# Beside a file, what it says already is refused, and what it leaves open is not.
+# With a file, options that contradict it are refused, and options that it leaves open are accepted.
 for option in '--numa-nodes 1' '--ports 1' '--hosts 1' '--link 100Gb/s' '--numa-link 5GB/s' '--fat-tree 2' '--dragonfly 2' '--sites 2'; do
   for command in topo simulate explain; do
     # shellcheck disable=SC2086  # words
@@ -266,15 +266,16 @@ TUTTI_TOPOLOGY=$folder/cluster.json expect 2 '\-\-ports, \-\-hosts: no effect' s
 expect 0 'the best' simulate --topology "$folder/cluster.json" --transport verbs --cores 2 -s 64 --slow rank=1:0.5
 "$tutti" topo --per-host 2 --numa-nodes 2 --hosts 1 --json >"$folder/alone.json"
 expect 2 '\-\-transport: no effect .* which has one host$' simulate --topology "$folder/alone.json" --transport tcp
-# A host: it says what is inside, and may leave open how fast its ports are.
+# A host: its description contains the inside, and may omit the speed of its ports.
 host() { printf '{"format": "tutti topology", "version": 1, "root": {"kind": "host", "name": "host", "nodes": [
   {"kind": "port", "name": "p"%s}]}}' "$1" >"$folder/host.json"; }
-# Processors that are described are written, and a host is the same by its file.
+# Described processors are written, and a host gives the same result from its file.
 "$tutti" topo --hosts 2 --per-host 6 --numa-nodes 2 --cores 3 --json >"$folder/cores.json"
 grep -q '"processors": "0"' "$folder/cores.json" && grep -q '"processors": "1-2"' "$folder/cores.json" || wrong 'cores are lost'
 described=$("$tutti" simulate --hosts 2 --per-host 6 --numa-nodes 2 --cores 3 --algorithm ring -s 64K --json | grep -v seconds_to_)
 [[ $("$tutti" simulate --topology "$folder/cores.json" --algorithm ring -s 64K --json | grep -v seconds_to_) == "$described" ]] || wrong 'not the same machines'
-# A host that is described has as many processors as ranks, in each command; ranks alone are those of this machine.
+# A described host has as many processors as ranks, in each command; ranks without a description use those of this
+# machine.
 ranks=$((8 * $(nproc)))
 predicted() { "$tutti" explain all_reduce "$@" -s 64K | sed -n 's/^. ring  *\([0-9.]*\) .*/\1/p'; }
 [[ $(predicted --per-host "$ranks") == "$(predicted --per-host "$ranks" --cores "$ranks")" ]] || wrong 'not as many processors as ranks'
@@ -301,7 +302,7 @@ expect 0 'results' simulate --topology <(cat "$folder/cluster.json") --json
 expect 2 '\-\-most-bytes' tune -n 2 --most-bytes 8E
 expect 1 'cannot be written' tune -n 2 -o "$folder/no/such/file"
 
-# Tuning: two processes here; the file is used, and another machine's is not.
+# Tuning: two processes here; the file is used, and the file of another machine is not.
 unset TUTTI_ALGORITHM TUTTI_TUNING
 tuning=$folder/tuning.json
 expect 0 'predictions of these .* times are wrong by' tune -n 2 --seconds 1 --most-bytes 64K \
@@ -319,7 +320,7 @@ if ! grep -q '^  as explain chooses  *[1-9]' "$out"; then
   cat "$out"
   failed=1
 fi
-# All trees of two ranks do the same, and have one time.
+# All trees of two ranks are the same, and have one time.
 if [[ $(grep ',128,k_nomial:' "$folder/times.csv" | wc -l) != 3 ||
   $(grep ',128,k_nomial:' "$folder/times.csv" | cut -d, -f9 | sort -u | wc -l) != 1 ]]; then
   echo "trees of two ranks have several times:"
@@ -337,7 +338,7 @@ TUTTI_TUNING=$folder/much.json expect 2 'much.json:[0-9]*: jobs\[0\].costs.call_
 TUTTI_TRANSPORTS=tcp expect 0 'on 2 hosts over tcp' tune -n 2 --seconds 1 --most-bytes 4K --collectives reduce -o "$tuning"
 cp "$tuning" "$out"
 json "len(j['jobs']) == 2"
-# Anew: what was fitted to other collectives stays, those of all take its place.
+# Measured again: costs fitted to other collectives stay, costs fitted to all collectives replace them.
 sed -i 's/"call_us": [^,}]*/"call_us": 12345/' "$tuning"
 expect 0 'barrier' tune -n 2 --seconds 0.5 --most-bytes 64 --collectives barrier -o "$tuning"
 cp "$tuning" "$out"
@@ -361,7 +362,7 @@ j['machine'] = 'another'
 json.dump(j, open(sys.argv[2] + '.other', 'w'))
 PY
 TUTTI_TUNING=$folder/ring.json expect 0 '^> ring ' explain all_reduce -n 2 -s 8
-# The costs that were fitted are those of the simulation, and it is said whose they are.
+# The simulation uses the fitted costs and names their source.
 whose='^with the costs of 2 ranks on 1 host over shm: TUTTI_TUNING$'
 TUTTI_TUNING=$folder/ring.json expect 0 "$whose" explain all_reduce -n 3
 TUTTI_TUNING=$folder/ring.json expect 0 "$whose" simulate --per-host 3
@@ -388,7 +389,7 @@ TUTTI_ALGORITHM=allreduce:ring expect 0 '^forced: ' explain all_reduce -n 2 -s 8
 TUTTI_ALGORITHM=hierarchical expect 0 'TUTTI_ALGORITHM: hierarchical does not support 2 ranks .*NUMA nodes' explain -n 2
 TUTTI_ALGORITHM=all_reduce:direct expect 0 'all_reduce of 1 MiB, 4 ranks: direct$' topo --hosts 2 --per-host 2 --collective all_reduce -s 1M
 expect 2 'ring:2 does not support these ranks: it needs several hosts, one of which has 2 ranks' simulate --per-host 4 --algorithm ring:2
-# Processors that ranks share are known from a file.
+# A file says which processors ranks share.
 cat >"$folder/two_processors.json" <<'JSON'
 {"format": "tutti topology", "version": 1, "root": {"kind": "host", "name": "h", "nodes": [
  {"kind": "numa", "name": "n", "processors": "0,2"}]}, "ranks": [{"at": "n", "count": 8}]}
@@ -403,7 +404,7 @@ expect 0 'one call *measured' explain broadcast -n 2 -s 64K --measure --seconds 
 expect 0 'over 128 ranks on 16 hosts' explain all_reduce --hosts 16 --per-host 8 -s 64M
 expect 2 '\-\-measure needs' explain all_reduce --hosts 2 --measure
 
-# What was probably meant, of each kind of word; nothing where nothing is similar.
+# The suggestion for each kind of word; none if no word is similar.
 expect 2 '^tutti: unknown subcommand tpoo; is topo meant?$' tpoo --svg -
 expect 0 '^Usage: tutti topo ' help topo
 expect 0 '^Usage: tutti run -n N' help run
@@ -419,7 +420,7 @@ expect 2 'no algorithm "k_nomial" for all_reduce; is k_nomial:2 meant?' simulate
 TUTTI_ALGORITHM=all_reduce:rign expect 2 'algorithm "all_reduce:rign" does not exist; is ring meant?' explain
 TUTTI_ALGORITHM=all_reduec:ring expect 2 'collective "all_reduec" does not exist; is all_reduce meant?' explain
 expect 2 '^tutti simulate: -n: ranks are counted by host' simulate -n 8
-# The same names for the same, in each subcommand.
+# The same names for the same things, in each subcommand.
 expect 0 '^all_gather of 1 MiB over 3 ranks' explain --collective all_gather --ranks 3
 expect 0 '^barrier' simulate barrier --hosts 2
 expect 0 'all_reduce, rank 0 of 6' schedule ring --hosts 3,3

@@ -1,7 +1,7 @@
 #!/bin/bash
-# tutti doctor on hosts in which something is wrong: limits that are lowered, namespaces with another network, other
-# mounts, or none. Usage: doctor_test.sh TUTTI
-# What needs namespaces of its own is left out, with a line that says so, where they may not be made.
+# tutti doctor on hosts with problems: lowered limits, namespaces with another network, other mounts, or no mounts.
+# Usage: doctor_test.sh TUTTI
+# If the system does not permit namespaces, cases that need them are skipped, with a line that says so.
 set -euo pipefail
 tutti=$(realpath "$1")
 failed=0
@@ -74,7 +74,7 @@ else
   echo 'left out: the memory lock limit, as CAP_IPC_LOCK cannot be given up'
 fi
 
-# Calls that a filter refuses, as containers have them. refusing NUMBER COMMAND...: of the system call, with EPERM.
+# Calls that a filter refuses, as in containers. refusing NUMBER COMMAND...: the system call fails with EPERM.
 cat >"$folder/refusing.py" <<'PYTHON'
 import ctypes, os, platform, struct, sys
 
@@ -99,12 +99,12 @@ else
   echo 'left out: filters of system calls, which may not be made'
 fi
 
-# Another host, of namespaces. in_namespaces UNSHARE_OPTIONS SETUP STATUS PATTERN COMMAND...
+# Another host, made of namespaces. in_namespaces UNSHARE_OPTIONS SETUP STATUS PATTERN COMMAND...
 in_namespaces() { says "$3" "$4" unshare $1 bash -c "$2 && exec \"\$@\"" in_namespaces "${@:5}"; }
 if unshare -m true 2>/dev/null; then
   in_namespaces -m 'mount -t tmpfs -o size=64k tmpfs /dev/shm' 0 '^warn  /dev/shm: 64 KiB of 64 KiB.*Fix: mount -o' \
     "$tutti" doctor -n 2
-  # Ranks run all the same.
+  # Ranks run nevertheless.
   in_namespaces -m 'mount -t tmpfs -o size=64k tmpfs /dev/shm' 0 'ok    shared memory' "$tutti" doctor -n 2
   printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(hostname)" >"$folder/hosts"
   if [[ -n $(ip -o -4 addr show up scope global 2>/dev/null) ]]; then
@@ -122,7 +122,7 @@ if unshare -n true 2>/dev/null && command -v ip >/dev/null; then
   in_namespaces -n 'true' 1 '^FAIL  interface: this host has no interface with an IPv4 or IPv6 address\. Fix: ' \
     "$tutti" doctor -n 2
   in_namespaces -n 'ip link set lo up' 0 '^warn  interface: lo, 127\.0\.0\.1, there is no other' "$tutti" doctor -n 2
-  # Without a loopback device nothing that this host sends to itself arrives: as if a packet filter dropped it.
+  # Without a loopback device, packets that this host sends to itself do not arrive: as if a packet filter dropped them.
   in_namespaces -n 'ip link add d0 type veth peer name d1 && ip link set d0 up && ip link set d1 up &&
     ip addr add 10.234.9.1/24 dev d0' 1 \
     '^FAIL  TCP port: listening works, but a connection to .*10\.234\.9\.1:[0-9]+ has no answer within 3 s\. Fix: let' \

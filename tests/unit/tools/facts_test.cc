@@ -19,7 +19,7 @@ TEST_CASE("facts: numbers as ranges") {
   REQUIRE(range_text(~topology::ProcessorSet()) == "0-1023");
 }
 
-TEST_CASE("facts: the interfaces of a made-up machine") {
+TEST_CASE("facts: the interfaces of an artificial machine") {
   const MadeTree tree;
   tree.write("sys/class/net/eth7/operstate", "up");
   tree.write("sys/class/net/eth7/speed", "25000");

@@ -1,4 +1,4 @@
-// The checks of `tutti doctor` on made-up hosts.
+// The checks of `tutti doctor` on artificial hosts.
 #include "tools/doctor/host_checks.h"
 
 #include <sys/resource.h>
@@ -137,7 +137,7 @@ TEST_CASE("doctor: launchers that contradict each other") {
   CHECK(has(alone.fix, "srun"));
 }
 
-TEST_CASE("doctor: settings that cannot be read, and that there are not") {
+TEST_CASE("doctor: settings that cannot be read, and unknown ones") {
   REQUIRE(check_settings().size() == 1);
   CHECK(check_settings()[0].verdict == Verdict::kOk);
   ::setenv("TUTTI_BIND", "socket", 1);
@@ -152,7 +152,7 @@ TEST_CASE("doctor: settings that cannot be read, and that there are not") {
   CHECK(checks[1].fix == "did you mean TUTTI_INTERFACE?");
 }
 
-TEST_CASE("doctor: what a host's name stands for") {
+TEST_CASE("doctor: the addresses of a host's name") {
   const auto own = addresses({"10.1.2.3:0", "[2001:db8::5]:0"});
   const auto resolved = [&](const std::vector<std::string>& texts) {
     return check_host_name("node1", addresses(texts), own);
@@ -163,7 +163,7 @@ TEST_CASE("doctor: what a host's name stands for") {
   CHECK(debian.verdict == Verdict::kWarn);
   CHECK(has(debian.found, "node1 is 127.0.1.1 here, loopback"));
   CHECK(has(debian.fix, "10.1.2.3"));
-  // Each once, one that another begins with too.
+  // Each address once, even if another begins with it.
   CHECK(resolved({"10.1.2.30:0", "10.1.2.3:0", "10.1.2.3:0"}).found == "node1 is 10.1.2.30, 10.1.2.3");
   const Check stale = resolved({"10.9.9.9:0"});
   CHECK(stale.verdict == Verdict::kWarn);

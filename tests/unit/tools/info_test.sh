@@ -1,6 +1,6 @@
 #!/bin/bash
-# tutti info: every variable that anything of tutti's reads, with what holds and whence, and what else is asked for.
-# Usage: info_test.sh TUTTI SOURCE_ROOT VERSION
+# tutti info: every variable that any part of tutti reads, with its value and source, and answers to the questions that
+# users ask about a build. Usage: info_test.sh TUTTI SOURCE_ROOT VERSION
 set -euo pipefail
 tutti=$1 root=$2 version=$3
 failed=0
@@ -52,8 +52,8 @@ json "j['unknown'] == [{'name': 'TUTTI_SOMETHING_ELSE_ALTOGETHER', 'meant': ''}]
 json "j['features']['tcp']['has'] and all(o['found'] == bool(o['path']) != bool(o['error']) for o in j['opened'].values())"
 json "'hush' not in str(j)"
 
-# Every variable that the sources read, and every one of the tables of docs/settings.md. Those of Settings are read by
-# their rows in variables.cc.
+# Every variable that the sources read, and every variable in the tables of docs/settings.md. Variables of Settings are
+# read through their rows in variables.cc.
 read_somewhere=$(grep -rhoE --include='*.cc' --include='*.h' --include='*.py' --exclude=variables.cc '"TUTTI_[A-Z_]+"' \
   "$root/src" "$root/bindings" | tr -d '"' | sort -u)
 documented=$(sed -nE '/^\| `TUTTI_/s/^\| ([^|]*)\|.*/\1/p' "$root/docs/settings.md" | grep -oE 'TUTTI_[A-Z_]+' | sort -u)
@@ -61,7 +61,7 @@ documented=$(sed -nE '/^\| `TUTTI_/s/^\| ([^|]*)\|.*/\1/p' "$root/docs/settings.
 for name in $read_somewhere $documented; do
   json "'$name' in j['settings']"
 done
-# In the same order, so that both can be read beside each other. The MPI binding's are on a page of their own.
+# In the same order, so that users can compare both. The MPI binding's variables are on a separate page.
 in_order() { grep -oE '^.{1,3}TUTTI_[A-Z_]+' | grep -oE 'TUTTI_[A-Z_]+' | grep -v '^TUTTI_MPI'; }
 "$tutti" info | in_order >"$out"
 diff "$out" <(sed -E '/^\| `TUTTI_/!d; s/^\| ([^|]*)\|.*/\1/; s/, /\n| /g' "$root/docs/settings.md" | in_order) ||
@@ -75,7 +75,7 @@ for row in re.split(r'\n    \{(?="TUTTI_)', open(sys.argv[1]).read())[1:]:
 PY
 )
 (($(wc -w <<<"$read_by_row") >= 15)) || { echo 'few settings are found'; failed=1; }
-# And none that nobody knows.
+# And no unknown one.
 for name in $(python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["settings"])' "$out"); do
   grep -qw "$name" "$root/docs/settings.md" || { echo "docs/settings.md lacks $name"; failed=1; }
   grep -qw "$name" <<<"$read_by_row" ||

@@ -1,4 +1,4 @@
-// What a command line may hold, although no program's does yet.
+// Features of a command line that no program uses yet.
 #include <map>
 #include <string>
 #include <vector>
@@ -51,7 +51,7 @@ TEST_CASE("manual: a command line is described as the parser knows it") {
   const auto described = describe(f.app, "sample", f.choices);
   REQUIRE(described.is_ok());
   const Command& command = described.value();
-  REQUIRE(command.arguments.size() == 6);  // --help is one, the hidden one is none
+  REQUIRE(command.arguments.size() == 6);  // --help is one of them, the hidden one is not
   REQUIRE(command.arguments[1].names == std::vector<std::string>{"-f", "--file"});
   REQUIRE((command.arguments[1].is_file && command.arguments[1].choices.empty()));
   REQUIRE(command.arguments[2].choices == std::vector<std::string>{"one", "two", "all"});
@@ -63,7 +63,7 @@ TEST_CASE("manual: a command line is described as the parser knows it") {
   REQUIRE(command.statuses == std::map<int, std::string>{{0, "well, or not"}, {1, "not"}});
 }
 
-TEST_CASE("manual: types that nobody knows and missing exit statuses are errors") {
+TEST_CASE("manual: unknown types and missing exit statuses are errors") {
   Fixture f;
   REQUIRE_FALSE(describe(f.app, "sample", {}).is_ok());
   f.app.footer("No statuses.");

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Manual pages and completions have all that --help has; groff and man read the pages, bash the completions.
+# Manual pages and completions contain everything from --help; groff and man read the pages, bash the completions.
 # Usage: manual_test.sh FOLDER PLOT PLOT_PAGE PROGRAM...
-# FOLDER has what write_manual has written; tutti_plot's page was written by hand.
+# FOLDER has the output of write_manual; tutti_plot's page was written by hand.
 set -euo pipefail
 written=$(realpath "$1")
 plot=$2 plot_page=$3
@@ -21,11 +21,11 @@ fail() {
 # options COMMAND...: the names of the options that --help lists.
 options() { "$@" --help | sed -nE 's/^  (-[^ ]*).*/\1/p' | tr , '\n'; }
 
-# show PAGE: as a terminal shows it, without its attributes.
+# show PAGE: the page as on a terminal, without attributes.
 show() { groff -man -Tascii -P -cbou -rLL=200n "$1"; }
 
-# completions PROGRAM WORD...: what the last word may become, one a line. The words are those that bash makes of a line,
-# where ":" and "=" stand alone.
+# completions PROGRAM WORD...: the completions of the last word, one a line. The words are bash's words of a line, in
+# which ":" and "=" are separate words.
 completions() {
   bash -euc 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "_$1"; printf "%s\n" "${COMPREPLY[@]}"' \
     bash "$written/$1" "$@"
@@ -79,10 +79,10 @@ cp "$written"/*.1 "$folder/man/man1"
 for program in "${programs[@]}"; do
   name=${program##*/}
   check "$name" "$program"
-  # As users look it up.
+  # Like users look it up.
   grep -q "$name" <<<"$(man -M "$folder/man" "$name" 2>"$folder/errors")" || fail "man $name: $(cat "$folder/errors")"
   [[ ! -s $folder/errors ]] || fail "man $name: $(cat "$folder/errors")"
-  # The completion is that of this program.
+  # The completion belongs to this program.
   bash -euc 'source "$0"; complete -p "$1"' "$written/$name" "$name" >/dev/null || fail "no completion of $name"
 done
 subcommands=$("${programs[0]}" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z]*\) .*/\1/p')

@@ -1,5 +1,5 @@
-/* A rank of a job in which somebody has made a mistake. Usage: mistaken_rank [COUNT]. Joins, reduces COUNT floats and
- * leaves; what fails it says, and ends with status 1. */
+/* A rank of a job in which the user has made a mistake. Usage: mistaken_rank [COUNT]. Joins, reduces COUNT floats
+ * and leaves; on an error it prints the text, and ends with status 1. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tutti/tutti.h>

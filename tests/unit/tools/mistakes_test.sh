@@ -1,8 +1,8 @@
 #!/bin/bash
-# Typical mistakes, each made, and what is said of it compared with what docs/troubleshooting.md promises.
+# Makes each typical mistake and compares the messages with docs/troubleshooting.md.
 # Usage: mistakes_test.sh TUTTI RANK_PROGRAM OTHER_PROGRAM DOCUMENT
-# OTHER_PROGRAM: the same with the library of version 9.8.7. In the document, each section's block has the lines that must
-# come, with <...> for what differs from run to run.
+# OTHER_PROGRAM: the same with the library of version 9.8.7. In the document, each section's block has the expected lines,
+# with <...> for text that differs from run to run.
 set -euo pipefail
 tutti=$1 program=$2 other_program=$3 document=$4
 failed=0
@@ -17,14 +17,14 @@ free_port() {
   python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# rank RANK SIZE COMMAND...: a rank with plain variables, beside others of this job.
+# rank RANK SIZE COMMAND...: a rank with plain variables, beside other ranks of this job.
 ranks=()
 rank() {
   TUTTI_RANK=$1 TUTTI_WORLD_SIZE=$2 TUTTI_ROOT=127.0.0.1:$port timeout 100 "${@:3}" >>"$out" 2>&1 &
   ranks+=($!)
 }
 
-# A job whose ranks must fail. begin; rank ...; rank ...; failing STATUS COUNT: so many ranks end with that status.
+# A job whose ranks must fail. begin; rank ...; rank ...; failing STATUS COUNT: COUNT ranks end with that status.
 begin() {
   : >"$out"
   port=$(free_port)
@@ -41,8 +41,8 @@ failing() {
   ((count == $2)) || { echo "$count ranks instead of $2 ended with status $1, but$all:"; cat "$out"; failed=1; }
 }
 
-# documented TITLE [WITHOUT]: each line of the section's blocks is in the output, but for those with the text WITHOUT, which
-# this machine cannot bring about.
+# documented TITLE [WITHOUT]: each line of the section's blocks is in the output, except lines with the text WITHOUT,
+# which this machine cannot produce.
 documented() {
   [[ -z ${2:-} ]] || echo "left out: what has \"$2\""
   python3 - "$document" "$1" "$out" "${2:-}" <<'PYTHON' || failed=1
@@ -62,7 +62,7 @@ for line in lines:
 PYTHON
 }
 
-# 1: a rank that there is not, and the same twice.
+# 1: a rank that does not exist, and the same rank twice.
 begin
 rank 2 2 "$program"
 failing 1 1
@@ -93,7 +93,7 @@ SLURM_JOB_ID=77 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_JOB_NODELIST=n1 "$program" >
 SLURM_JOB_ID=77 SLURM_NNODES=2 SLURM_PROCID=0 SLURM_JOB_NODELIST='n[1-2]' "$program" >>"$out" 2>&1 && failed=1
 documented 'sbatch without srun'
 
-# 4: a rank that nobody starts, and rank 0.
+# 4: a rank that is not started, and rank 0.
 begin
 rank 0 3 "$program"
 rank 1 3 "$program"
@@ -110,7 +110,7 @@ rank 1 2 "$program" 5
 failing 1 2
 documented 'Different counts'
 
-# 6: a port that nothing reaches: a host that answers nothing.
+# 6: an unreachable port: a host that does not answer.
 if unshare -n true 2>/dev/null && command -v ip >/dev/null; then
   begin
   unshare -n bash -c "ip link add d0 type veth peer name d1 && ip link set d0 up && ip link set d1 up &&
@@ -121,7 +121,7 @@ else
   echo 'left out: a closed port, since a network of its own may not be made'
 fi
 
-# 7: an interface that there is not; another library's name for the variable.
+# 7: an interface that does not exist; another library's name for the variable.
 begin
 TUTTI_INTERFACE=ib7 rank 0 2 "$program"
 TUTTI_INTERFACE=ib7 rank 1 2 "$program"

@@ -1,4 +1,4 @@
-// The checks of `tutti doctor rdma` on made-up findings and files.
+// The checks of `tutti doctor rdma` on artificial findings and files.
 #include "tools/doctor/rdma_checks.h"
 
 #include "catch_compat.h"
@@ -128,7 +128,7 @@ TEST_CASE("doctor: limits of locked memory") {
   REQUIRE(check_locked_memory(std::uint64_t{1} << 40, false).verdict == Verdict::kOk);
 }
 
-TEST_CASE("doctor: what cannot be registered says so") {
+TEST_CASE("doctor: the reason why memory cannot be registered") {
   REQUIRE(contains(check_dmabuf("no such device").found, "not supported"));
   const Check cache = check_registration_cache();
   REQUIRE((cache.verdict == Verdict::kOk) == cache.fix.empty());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""examples/run_ranks.sh on a terminal: Ctrl-C and signals end all ranks; wrong arguments are told."""
+"""examples/run_ranks.sh on a terminal: Ctrl-C and signals end all ranks; wrong arguments give an error."""
 import os
 import pty
 import re
@@ -11,7 +11,7 @@ import time
 
 SCRIPT = sys.argv[1]
 RANKS = 3
-LONG_S = 60  # nothing here takes so long, on whatever machine
+LONG_S = 60  # nothing here takes this long, on any machine
 
 QUIET = 'echo rank $$ is up; exec sleep 600'
 DEAF = 'trap "" TERM; echo rank $$ is up; while :; do sleep 1; done'

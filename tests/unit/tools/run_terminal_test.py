@@ -9,9 +9,9 @@ import sys
 import time
 
 TUTTI = sys.argv[1]
-LONG_S = 60  # nothing here takes so long, on whatever machine
+LONG_S = 60  # nothing here takes this long, on any machine
 
-# Without a line that flushes: on a terminal none is needed.
+# Without flushing after each line: a terminal does not need that.
 TALK = '''
 import os, sys, time
 rank = os.environ["TUTTI_RANK"]
@@ -83,12 +83,12 @@ def main():
     run = Run(TUTTI, 'run', '-n', '2', '--no-label', 'cat')
     run.type('to rank 0\n')
     run.expect('to rank 0\r\nto rank 0\r\n')
-    run.type('\x04')  # ends the input, and so the ranks
+    run.type('\x04')  # ends the input, and with it the ranks
     run.expect_end(0)
     if '[' in run.text:
         sys.exit(f'labels in spite of --no-label: {run.text!r}')
 
-    # What is written last arrives, and labels are those of lines.
+    # The last output arrives, and labels belong to lines.
     run = Run(TUTTI, 'run', '-n', '3', '--', 'bash', '-c', 'for i in {1..200}; do echo line $i; done; printf rest')
     run.expect_end(0)
     for rank in range(3):
@@ -96,7 +96,7 @@ def main():
             if run.text.count(f'[{rank}] {line}') != 1:
                 sys.exit(f'rank {rank}, {line!r}: not once in {run.text!r}')
 
-    # A rank that waits for the terminal itself is told of.
+    # A message reports a rank that waits for the terminal itself.
     run = Run(TUTTI, 'run', '-n', '2', '--', 'bash', '-c', 'read -r line </dev/tty')
     run.expect('rank 0 was stopped by signal 21', 'rank 1 was stopped by signal 21')
     run.type('\x03')

@@ -22,12 +22,12 @@ expect() {
   timeout -k 1 100 "$tutti" run "$@" >"$out" 2>"$err" </dev/null || got=$?
   ((got == status)) || wrong "tutti run $*: exit status $got instead of $status: $(head -c 2000 "$out" "$err")"
 }
-# says FILE LINES: sorted, that is all there is.
+# says FILE LINES: sorted, these are all lines.
 says() {
   [[ $(sort "$1") == "$2" ]] || wrong "$3: $(head -c 2000 "$1") instead of $2"
 }
 
-# until_true COMMAND...: waits for it, on a machine that may be loaded.
+# until_true COMMAND...: waits until it succeeds, on a machine that may be loaded.
 until_true() {
   local end=$((SECONDS + 60))
   until "$@"; do
@@ -35,14 +35,14 @@ until_true() {
     sleep 0.05
   done
 }
-# A zombie, which nobody may have collected yet, does not run.
+# A zombie, which may not have been reaped yet, does not run.
 runs() { [[ -r /proc/$1/stat && $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) == [^ZX]* ]]; }
 gone() { ! runs "$1"; }
 state() { [[ $(sed 's/.*) \(.\).*/\1/' "/proc/$1/stat" 2>/dev/null) == "$2" ]]; }
 lines() { [[ -e $2 && $(wc -l <"$2") -ge $1 ]]; }
 
-# begin ARGUMENTS...: in the background as pid $run; ranks append their pids to $folder/pids. What a script starts in the
-# background ignores SIGINT and SIGQUIT, without env.
+# begin ARGUMENTS...: in the background as pid $run; ranks append their pids to $folder/pids. Without env, programs that
+# a script starts in the background ignore SIGINT and SIGQUIT.
 begin() {
   : >"$folder/pids"
   env --default-signal "$tutti" run "$@" >"$out" 2>"$err" </dev/null &
@@ -62,7 +62,7 @@ export pids=$folder/pids err
 readonly quiet='sleep 600 & echo $! >>"$pids"; echo $$ >>"$pids"; wait'
 readonly deaf='trap "" INT TERM HUP; (while :; do sleep 1; done) & echo $! >>"$pids"; echo $$ >>"$pids"; while :; do wait; done'
 
-# Variables: one job, whose port and secret no other has.
+# Variables: one job, with a port and a secret that no other job has.
 expect 0 -n 3 -- bash -c 'echo $TUTTI_RANK $TUTTI_WORLD_SIZE $TUTTI_LOCAL_RANK $TUTTI_LOCAL_SIZE'
 says "$out" $'0 3 0 3\n1 3 1 3\n2 3 2 3' 'variables'
 readonly show='echo $TUTTI_ROOT $TUTTI_SECRET; while [[ ! -e $go ]]; do sleep 0.05; done'
@@ -78,12 +78,12 @@ done
 [[ $(cat "$folder"/job? | cut -d ' ' -f 2 | sort -u | wc -l) == 8 ]] || wrong 'two jobs have one secret'
 TUTTI_SECRET=mine TUTTI_RANK=7 expect 0 -n 1 --bind core -- bash -c 'echo $TUTTI_SECRET $TUTTI_RANK $TUTTI_BIND; export -p | grep -c TUTTI_RANK'
 says "$out" $'1\nmine 0 core' 'what is set already'
-# They make a job, also beside each other.
+# They form a job, also beside each other.
 "$tutti" run -n 2 "$tutti" topo >"$folder/beside" 2>&1 </dev/null &
 expect 0 -n 2 "$tutti" topo
 wait $! || wrong "a job beside another: $(cat "$folder/beside")"
 grep -q 'ranks 0-1' "$out" || wrong "no job: $(cat "$out" "$err")"
-# Nothing of the launcher is left to the ranks. timeout(1) changes signals as well.
+# The ranks inherit nothing from the launcher. timeout(1) changes signals as well.
 expect 0 -n 2 grep -E 'SigBlk|SigIgn' /proc/self/status
 says "$out" "$(for i in 1 2; do timeout 100 grep -E 'SigBlk|SigIgn' /proc/self/status; done | sort)" 'signals of ranks'
 expect 0 -n 2 bash -c 'ulimit -Sn'
@@ -101,7 +101,7 @@ expect 2 -n 2 --
 expect 2 true
 expect 2 -n 0 true
 expect 2 -n 2 --nonsense true
-# As with mpirun; of what it has otherwise, the remedy.
+# Like mpirun; for its other options, the fix.
 expect 0 -np 2 -- true
 expect 2 -n 2 --bind-to core true
 grep -q 'unknown option --bind-to; is --bind meant?' "$err" || wrong "--bind-to: $(<"$err")"
@@ -115,14 +115,14 @@ expect 2 -n 2 --grace -1 true
 expect 0 --help
 grep -q 'Example: tutti run -n' "$out" && grep -q 'Exit status: 0 ' "$out" || wrong 'no example or no exit statuses in --help'
 
-# Exit statuses, and one line that says of whom.
+# Exit statuses, and one line that names the rank.
 expect 0 -n 3 true
 [[ ! -s $err && ! -s $out ]] || wrong 'a run without an error speaks'
 expect 3 -n 3 --no-label -- bash -c '[[ $TUTTI_RANK != 1 ]] || exit 3'
 says "$err" 'tutti run: rank 1 has ended with exit status 3' 'a failure'
 expect 139 -n 2 -- bash -c 'ulimit -c 0; [[ $TUTTI_RANK != 1 ]] || kill -SEGV $$'
 says "$err" 'tutti run: rank 1 was ended by signal 11 (Segmentation fault)' 'a signal'
-# The first to fail counts, not the first in order, and the others have their time.
+# The rank that fails first counts, not the first in order, and the other ranks get their grace time.
 expect 5 -n 3 --grace 60 -- bash -c 'case $TUTTI_RANK in 0) while [[ ! -s $err ]]; do sleep 0.05; done; echo late; exit 9 ;; 2) exit 5 ;; esac'
 says "$out" late 'a rank that ends within the grace period'
 export up=$folder/up
@@ -133,7 +133,7 @@ expect 7 -n 2 --grace 0.3 -- bash -c "$fails"'trap "" TERM; while :; do sleep 0.
 expect 7 -n 2 --grace 0 --keep-going -- bash -c '[[ $TUTTI_RANK != 1 ]] || exit 7; sleep 1; echo through'
 says "$out" through '--keep-going'
 
-# What cannot be started is told once.
+# The error about a program that cannot be started is printed once.
 echo '#!/no/such/interpreter' >"$folder/script"
 chmod +x "$folder/script"
 for case in '127 no-such-program' "127 $folder/none" "126 $folder" "126 $folder/out" "126 $folder/script"; do
@@ -142,7 +142,7 @@ for case in '127 no-such-program' "127 $folder/none" "126 $folder" "126 $folder/
   [[ $(wc -l <"$err") == 1 ]] && grep -q "^tutti run: $program: " "$err" || wrong "$program: $(cat "$err")"
 done
 
-# Output: labels, whole lines, separate streams, the end of a line that has none.
+# Output: labels, whole lines, separate streams, a last line without an end.
 export said=$folder/said
 expect 0 -n 2 --label -- bash -c 'echo to out; echo to err >&2;
   [[ $TUTTI_RANK == 1 ]] && touch "$said" || { while [[ ! -e $said ]]; do sleep 0.05; done; printf rest; }'
@@ -155,7 +155,7 @@ expect 0 -n 1 --label -- echo one
 says "$out" '[0] one' 'the label of a single rank'
 expect 0 -n 4 --label -- bash -c 'for ((i = 0; i < 3000; ++i)); do printf "line of "; echo $TUTTI_RANK; done'
 [[ $(sort "$out" | uniq -c | tr -s ' ') == "$(for i in 0 1 2 3; do echo " 3000 [$i] line of $i"; done)" ]] || wrong 'lines are mixed'
-# Standard streams that are closed: the ranks run to their end, and a file that they open is not one of these streams.
+# Closed standard streams: the ranks run to their end, and a file that they open does not become one of these streams.
 for closed in '2>&-' '1>&-' '0<&-' '0<&- 1>&- 2>&-'; do
   rm -f "$folder/done"
   got=0
@@ -165,7 +165,7 @@ for closed in '2>&-' '1>&-' '0<&-' '0<&- 1>&- 2>&-'; do
   ((got == 0)) || wrong "tutti run $closed: exit status $got"
   [[ $(cat "$folder/done") == $'done\ndone' ]] || wrong "tutti run $closed: the ranks did not run to their end"
 done
-# A line without an end, and a reader that does not read, take no memory. A rank looks at what the launcher has had.
+# A line without an end, and a reader that does not read, do not use memory. A rank checks the launcher's peak.
 export peak=$folder/peak
 readonly look='sed -n "s/VmHWM:[^0-9]*\([0-9]*\) kB/\1/p" /proc/$PPID/status >"$peak"'
 is_small() { [[ -s $peak && $(<"$peak") -lt 600000 ]]; }
@@ -185,7 +185,7 @@ for rank in 0 1; do
     wrong "--output: $(head "$folder"/made/here/*)"
 done
 [[ ! -s $out && ! -s $err ]] || wrong '--output leaves something'
-# What more ranks wrote before is no part of a later run; other files are none of its.
+# Output of more ranks of an earlier run is removed; other files are kept.
 touch "$folder/made/here/rank7.out" "$folder/made/here/rank7.err" "$folder/made/here/rank.out" "$folder/made/here/rank7.outer"
 expect 0 -n 1 --output "$folder/made/here" -- true
 [[ $(cd "$folder/made/here" && echo *) == 'rank.out rank0.err rank0.out rank7.outer' ]] ||
@@ -196,7 +196,7 @@ expect 1 -n 2 --output "$folder/out/under-a-file" true
 got=$(printf 'one\ntwo' | "$tutti" run -n 2 --label cat)
 [[ $got == $'[0] one\n[0] two' ]] || wrong "input: $got"
 
-# Signals reach the ranks and what they have started; the run then ends with them.
+# Signals reach the ranks and the processes that they have started; the run then ends with them.
 for signal in INT:130 TERM:143 HUP:129; do
   begin -n 2 bash -c "$quiet"
   until_true lines 4 "$folder/pids"
@@ -223,7 +223,7 @@ kill -CONT "$run"
 for pid in $run $(cat "$folder/pids"); do until_true state "$pid" S; done
 kill -TERM "$run"
 ended 143 'SIGTSTP and SIGCONT'
-# One that was ignored when the launcher was started does nothing, as behind nohup.
+# A signal that was ignored when the launcher was started does nothing, as with nohup.
 : >"$folder/pids"
 (trap '' HUP; exec "$tutti" run -n 2 bash -c 'echo $$ >>"$pids"; sleep 1; echo whole') >"$out" 2>"$err" </dev/null &
 run=$!
@@ -238,7 +238,7 @@ until_true lines 3 "$folder/pids"
 kill -KILL "$run"
 ended 137 SIGKILL
 
-# One that has left its group is a rank still.
+# A rank that has left its group is still a rank.
 readonly leaves='import os, sys, time
 rank = os.getpid()
 child = os.fork()
@@ -261,13 +261,13 @@ until_true lines 1 "$folder/pids"
 kill -TERM "$run"
 ended 143 'a rank in another group'
 
-# Time is over.
+# The time limit.
 begin -n 2 --timeout 0.7 bash -c "$quiet"
 ended 124 --timeout
 grep -q 'not ended after 0.7 s' "$err" || wrong "--timeout: $(cat "$err")"
 begin -n 2 --timeout 0.7 --grace 0.2 bash -c "$deaf"
 ended 124 '--timeout, and ranks that ignore SIGTERM'
-# What ranks have left behind may finish, and is then ended.
+# Processes that ranks leave behind may finish, and are then ended.
 expect 0 -n 2 -- bash -c '(sleep 0.5; echo later) & true'
 says "$out" $'later\nlater' 'what a rank has started'
 begin -n 2 --grace 60 bash -c 'setsid sleep 600 </dev/null >/dev/null 2>&1 & echo $! >"$said$TUTTI_RANK"'

@@ -21,7 +21,8 @@ ProcessorSet of(const std::vector<std::size_t>& numbers) {
   return set;
 }
 
-// Nodes of as many cores each, of as many processors; numbered as Linux does: first one of each core.
+// Nodes with the same number of cores, cores with the same number of processors; numbered as Linux does: first one of
+// each core.
 Machine machine_of(std::size_t nodes, std::size_t cores, std::size_t threads) {
   Machine m;
   const std::size_t all = nodes * cores;
@@ -103,7 +104,7 @@ TEST_CASE("processors of a core stay together, whatever their numbers") {
   const Machine m = machine_of(2, 2, 2);
   CHECK(shares(m, Bind::kCore, 4) == Sets{of({0, 4}), of({1, 5}), of({2, 6}), of({3, 7})});
   CHECK(shares(m, Bind::kNuma, 2) == Sets{of({0, 1, 4, 5}), of({2, 3, 6, 7})});
-  // Cores that are numbered across the nodes in turn.
+  // Cores that are numbered alternately across the nodes.
   Machine crossed = machine_of(1, 4, 1);
   crossed.numa_nodes = {{0, of({0, 2}), 1}, {1, of({1, 3}), 1}};
   CHECK(shares(crossed, Bind::kCore, 4) == Sets{of({0}), of({2}), of({1}), of({3})});
@@ -113,22 +114,22 @@ TEST_CASE("processors of a core stay together, whatever their numbers") {
 TEST_CASE("a control group's part is shared by cores, and none gets more") {
   Machine m = machine_of(2, 4, 1);
   m.permitted = of({1, 2, 3, 7});
-  // The nodes' parts differ, and so do the numbers of their ranks.
+  // The nodes' parts differ, and so do their numbers of ranks.
   CHECK(shares(m, m.permitted, Bind::kNuma, 4) == Sets{range(1, 3), range(1, 3), range(1, 3), of({7})});
   CHECK(shares(m, m.permitted, Bind::kCore, 4) == Sets{of({1}), of({2}), of({3}), of({7})});
   CHECK(shares(m, m.permitted, Bind::kCore, 8)[7] == of({7}));
   CHECK(shares(m, m.permitted, Bind::kCore, 8)[1] == of({1}));
 }
 
-TEST_CASE("who has been bound already stays within that") {
+TEST_CASE("a thread that is already bound stays within its processors") {
   const Machine m = machine_of(2, 4, 1);
-  // To one node or core: there is nothing to choose.
+  // To one node or core: there is no choice.
   CHECK(shares(m, range(4, 7), Bind::kNuma, 2) == Sets{range(4, 7), range(4, 7)});
   CHECK(shares(m, of({5}), Bind::kCore, 8) == Sets(8, of({5})));
-  // As many cores as ranks: each can have one, whoever shares the mask.
+  // As many cores as ranks: each can have one, whichever ranks share the mask.
   CHECK(shares(m, range(4, 7), Bind::kCore, 4) == Sets{of({4}), of({5}), of({6}), of({7})});
   CHECK(shares(m, range(2, 5), Bind::kNuma, 2) == Sets{of({2, 3}), of({4, 5})});
-  // Fewer: who shares them is not known.
+  // Fewer: it is not known which ranks share them.
   CHECK(shares(m, range(4, 7), Bind::kCore, 5) == Sets(5, range(4, 7)));
   CHECK(shares(m, range(3, 4), Bind::kNuma, 3) == Sets(3, range(3, 4)));
 }
@@ -147,10 +148,10 @@ TEST_CASE("a second communicator binds to the same again") {
   }
 }
 
-TEST_CASE("machines that tell less, or have nodes beside nodes") {
+TEST_CASE("machines with fewer facts, or with nodes beside nodes") {
   Machine m;
   m.processors = m.permitted = range(0, 3);
-  // No cores: each processor is one. No nodes: nothing to choose.
+  // No cores: each processor is one. No nodes: there is no choice.
   CHECK(shares(m, Bind::kCore, 2) == Sets{of({0}), of({2})});
   CHECK(shares(m, Bind::kNuma, 2) == Sets(2, m.processors));
   CHECK(share_of(m, ProcessorSet(), Bind::kCore, 0, 1).none());

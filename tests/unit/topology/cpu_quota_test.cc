@@ -1,4 +1,4 @@
-// The limits of control groups on processor time, of made-up machines.
+// The limits of control groups on processor time, on artificial machines.
 #include "topology/cpu_quota.h"
 
 #include "catch_compat.h"
@@ -33,7 +33,7 @@ TEST_CASE("in version 2 the limits of all groups above count, from the inside ou
   tree.write("sys/fs/cgroup/user.slice/job/task/cpu.max", "max 100000");
   tree.write("sys/fs/cgroup/user.slice/job/cpu.max", "250000 100000");
   tree.write("sys/fs/cgroup/user.slice/cpu.max", "20000 10000");
-  // Not on the way.
+  // Not on the path to the group.
   tree.write("sys/fs/cgroup/system.slice/cpu.max", "1000 100000");
   CHECK(millicpus_of(tree) == Millicpus{2500, 2000});
   tree.write("sys/fs/cgroup/user.slice/job/task/cpu.max", "1000 1000000");
@@ -66,14 +66,14 @@ TEST_CASE("in a container the group at the mount point is the outermost") {
   CHECK(millicpus_of(tree) == Millicpus{1500});
   tree.write("proc/self/cgroup", "0::/pods/one/inner");
   CHECK(millicpus_of(tree) == Millicpus{1000, 1500});
-  // One that is not below it, or that a namespace hides.
+  // A group that is not below it, or that a namespace hides.
   for (const char* const elsewhere : {"0::/pods/other", "0::/pods/one/../other", "0::/../other", "0::/"}) {
     tree.write("proc/self/cgroup", elsewhere);
     CHECK(millicpus_of(tree) == Millicpus{1500});
   }
 }
 
-TEST_CASE("groups are told from each other, and a hierarchy that is mounted twice counts once") {
+TEST_CASE("groups are distinguished, and a hierarchy that is mounted twice counts once") {
   const MadeTree tree;
   tree.write("sys/fs/cgroup/a/cpu.max", "150000 100000");
   tree.write("sys/fs/cgroup/b/cpu.max", "150000 100000");
@@ -88,7 +88,7 @@ TEST_CASE("groups are told from each other, and a hierarchy that is mounted twic
   CHECK(a[0].group != b[0].group);
 }
 
-TEST_CASE("what cannot be read limits nothing") {
+TEST_CASE("an unreadable limit has no effect") {
   const MadeTree tree;
   CHECK(cpu_quotas(tree.root()).empty());
   tree.write("proc/self/mountinfo", "garbage\n35 24 0:30 / - cgroup2\n" + kTwo);
@@ -99,6 +99,6 @@ TEST_CASE("what cannot be read limits nothing") {
     INFO(text);
     CHECK(cpu_quotas(tree.root()).empty());
   }
-  // This machine's own, whatever they are.
+  // This machine's own, whatever their values.
   for (const CpuQuota& quota : cpu_quotas()) CHECK(quota.millicpus > 0);
 }

@@ -1,4 +1,4 @@
-// Machines that hwloc is told of, and this one.
+// Machines described to hwloc, and this one.
 #include "topology/detect.h"
 
 #include <fmt/core.h>
@@ -59,7 +59,7 @@ void check_two_packages(const Machine& m) {
     if (cache.level == 3) CHECK(cache.processors.count() == 8);
   }
   CHECK(second == 8);
-  // Two that share a cache have half of it each, whichever of them a rank may use.
+  // Two processors that share a cache have half of it each, whichever of them a rank may use.
   CHECK(m.level2_share_bytes(range(0, 15)) == 512 * 1024);
   CHECK(m.level2_share_bytes(range(3, 3)) == 512 * 1024);
   CHECK(m.far_nodes(range(0, 3)) == std::vector<int>{1});
@@ -88,7 +88,7 @@ TEST_CASE("packages, caches and NUMA nodes of a described machine") {
   check_two_packages(described(kTwoPackages));
 }
 
-TEST_CASE("the description in hwloc's own format is heeded") {
+TEST_CASE("the description in hwloc's own format is used") {
   const test::MadeTree tree;
   const std::string path = (tree.root() / "machine.xml").string();
   hwloc_topology_t topology = nullptr;
@@ -99,7 +99,7 @@ TEST_CASE("the description in hwloc's own format is heeded") {
   hwloc_topology_destroy(topology);
   const Variable file("HWLOC_XMLFILE", path);
   check_two_packages(detect());
-  // What the calling thread may use is the kernel's to say in any case.
+  // In every case the kernel determines which processors the calling thread may use.
   CHECK(allowed_processors().count() <= online());
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("a description that cannot be read leaves this machine") {
   CHECK(detect().processors.any());
 }
 
-TEST_CASE("a machine may tell of no caches") {
+TEST_CASE("a machine may report no caches") {
   const Machine m = described("pack:1 core:4 pu:1");
   CHECK(m.processors.count() == 4);
   CHECK(m.caches.empty());

@@ -50,13 +50,13 @@ TEST_CASE("a machine of eight GPUs as NCCL writes it") {
   REQUIRE(g.links.size() == 1);
   CHECK(g.links[0].nodes.size() == 8);
   CHECK(g.links[0].speed.gbytes_per_second == Approx(18 * 25));
-  // As tutti's own format it is the same.
+  // The same in tutti's own format.
   auto file = parse_json(to_json(g), "file", kTopologyFormat, kTopologyVersion);
   REQUIRE(file.is_ok());
   CHECK(graph_of(*file).value() == g);
 }
 
-TEST_CASE("cables between GPUs are told of at both ends, and NVLinks to oneself are none") {
+TEST_CASE("links between GPUs are listed at both ends, and NVLinks to itself are ignored") {
   const auto graph = parse_nccl_topology(
       R"(<system version="1"><cpu numaid="0">
 <pci busid="1" class="0x030200"><gpu dev="0" sm="80"><nvlink target="2" count="12" tclass="0x030200"/></gpu></pci>
@@ -159,7 +159,7 @@ TEST_CASE("several hosts in one file") {
   CHECK(g.path(g.ranks[1]) == "host0/numa1/gpu1");
   CHECK(g.path(g.ranks[2]) == "host1/numa0/gpu2");
   CHECK(g.nodes[static_cast<std::size_t>(g.find("host1/numa0/mlx5_0"))].leads_to == 0);
-  // The same addresses and ranks on each host, and NVLinks that lead to switches.
+  // The same addresses and ranks on each host, and NVLinks to switches.
   const std::string pair =
       R"(<pci busid="a"><gpu dev="0" sm="90" rank="0"><nvlink target="f" count="18" tclass="0x068000"/></gpu></pci>)"
       R"(<pci busid="b"><gpu dev="1" sm="90" rank="1"><nvlink target="f" count="18" tclass="0x068000"/></gpu></pci>)";
@@ -173,7 +173,7 @@ TEST_CASE("several hosts in one file") {
         std::string::npos);
 }
 
-TEST_CASE("what a file does not know is what NCCL takes for it") {
+TEST_CASE("missing values in a file get NCCL's defaults") {
   const double eight = 8 * 16 / 8.0 * 128 / 130;
   for (const std::string link :
        {"", "link_speed=\"Unknown speed\" link_width=\"255\"", "link_speed=\"Unknown\" link_width=\"0\"",
@@ -192,7 +192,7 @@ TEST_CASE("what a file does not know is what NCCL takes for it") {
   for (const char* const speed : {"", "speed=\"-1\"", "speed=\"0\"", "speed=\"4294967295\"", "speed=\"Unknown\""}) {
     CHECK(port_rate(speed) == Approx(1.25));
   }
-  // A device without a class is what it contains.
+  // A device without a class is replaced by its contents.
   CHECK(rate_to_parent(host(cpu("", R"(<pci busid="1"><pci busid="2"><gpu dev="0"/></pci><pci busid="3"/></pci>)")),
                        "numa0/pci0/gpu0") > 0);
   // Ports of one device.
@@ -204,14 +204,14 @@ TEST_CASE("what a file does not know is what NCCL takes for it") {
   CHECK(ports.value().find("numa0/m:2") >= 0);
 }
 
-TEST_CASE("a file without anything in it is refused as that") {
+TEST_CASE("an empty file is refused as such") {
   const std::string unknown = "<pci busid=\"0000:00:16.0\"/><pci busid=\"0000:00:17.0\"/>";
   CHECK(error_of(host(std::string("\n").append(cpu("numaid=\"0\" affinity=\"ff\"", unknown))))
             .find("file.xml:1: the file has no GPU and no network device; 2 PCI devices have no class") == 0);
   CHECK(error_of(host(cpu("numaid=\"0\"", ""))).find("the file has no GPU") != std::string::npos);
   CHECK(error_of(host(cpu("numaid=\"0\"", R"(<pci busid="1" class="0x010802"/>)"))).find("the file has no GPU") !=
         std::string::npos);
-  // Processors alone are something.
+  // A host with processors only is valid.
   CHECK(parse_nccl_topology(host(cpu("affinity=\"ff\"", "")), "file.xml").is_ok());
 }
 

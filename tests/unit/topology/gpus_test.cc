@@ -20,7 +20,7 @@ TEST_CASE("GPUs, and what joins them") {
   CHECK(first.major == 9);
   CHECK(first.memory_bytes == std::uint64_t{80} << 30);
   CHECK(first.numa_node == -1);
-  // By the switch, as many as both have.
+  // Through the switch, as many as both have.
   CHECK(first.nvlinks_to(gpus.all, 1) == 18);
   CHECK(first.nvlinks_to(gpus.all, 2) == 16);
   CHECK(first.nvlinks_to(gpus.all, 3) == 0);
@@ -31,7 +31,7 @@ TEST_CASE("GPUs, and what joins them") {
 
 TEST_CASE("a machine without GPUs, and NVML that does not start") {
   CHECK(find_gpus("libnvidia-none.so.1").trouble.find("no NVIDIA driver") != std::string::npos);
-  // A library, but another one.
+  // An existing library, but the wrong one.
   CHECK(find_gpus("libdl.so.2").trouble.find("nvmlInit_v2") != std::string::npos);
   REQUIRE(::setenv("NVML_STAND_IN", "broken", 1) == 0);
   const Gpus gpus = find_gpus(TUTTI_STAND_IN_NVML);
@@ -40,7 +40,7 @@ TEST_CASE("a machine without GPUs, and NVML that does not start") {
   CHECK(gpus.trouble == "NVML cannot be started: an error of the stand-in's");
 }
 
-TEST_CASE("what is near a GPU is behind the same bridges") {
+TEST_CASE("adapters near a GPU are behind the same bridges") {
   const tutti::internal::test::MadeTree tree;
   const std::string sys = tree.sys();
   const auto device = [&](const std::string& place) {

@@ -29,7 +29,7 @@ std::string with_root(const std::string& root) {
   return R"({"format": "tutti topology", "version": 1, "root": )" + root + "}";
 }
 
-TEST_CASE("what is written is read back as it was, and alike neighbours are written once") {
+TEST_CASE("a written graph is read back unchanged, and equal neighbours are written once") {
   for (const Fabric fabric : {Fabric::kSwitch, Fabric::kFatTree, Fabric::kDragonfly, Fabric::kSites}) {
     for (const int hosts : {1, 2, 3, 12}) {
       Cluster cluster;
@@ -74,7 +74,7 @@ TEST_CASE("a file by hand: counts, links below a node, a port that leads elsewhe
   CHECK(read_back(to_json(graph)) == graph);
 }
 
-TEST_CASE("files that are wrong are refused with line and field") {
+TEST_CASE("wrong files are refused with line and field") {
   CHECK(error_of(with_root("3")) == "file:1: root: is not an object");
   CHECK(error_of(with_root(R"({"kind": "host"})")) == "file:1: root: has no \"name\"");
   CHECK(error_of(with_root(R"({"kind": "box", "name": "a"})")).find("file:1: root.kind: is not network, host") == 0);

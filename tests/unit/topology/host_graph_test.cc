@@ -24,7 +24,7 @@ int count(const Graph& graph, NodeKind kind) {
   return n;
 }
 
-TEST_CASE("this machine has a NUMA node, processors, and the ports that are told of") {
+TEST_CASE("this machine has a NUMA node, processors, and the ports that were passed") {
   const auto graph = host_graph(facts());
   REQUIRE(graph.is_ok());
   CHECK(graph.value().check().is_ok());
@@ -36,7 +36,7 @@ TEST_CASE("this machine has a NUMA node, processors, and the ports that are told
   CHECK(graph.value().find("hidden0") < 0);
 }
 
-TEST_CASE("another machine's description counts alone") {
+TEST_CASE("another machine's description replaces this machine's") {
   ::setenv("HWLOC_SYNTHETIC", "pack:2 numa:2(memory=1073741824) core:4 pu:2", 1);
   const auto graph = host_graph(facts());
   ::unsetenv("HWLOC_SYNTHETIC");

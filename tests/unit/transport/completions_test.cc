@@ -1,6 +1,6 @@
-// Completions of several links in one queue: whose they are, what room they need, whom they wake. The device and the
-// library are tables of functions, behind which a model keeps queues as the verbs interface describes them; real ones
-// are in tests/rdma_vm.
+// Completions of several links in one queue: which link gets them, the room that they need, and which thread they wake.
+// The device and the library are tables of functions, with a model behind them that has queues as the verbs interface
+// describes them; real ones are in tests/rdma_vm.
 #include "transport/verbs/completions.h"
 
 #include <poll.h>
@@ -41,7 +41,7 @@ struct Queue {
   std::deque<ibv_wc> completions;
 };
 
-// What the device has; `fault` must be empty at the end.
+// The state of the device; `fault` must be empty at the end.
 struct Model {
   ibv_context context{};
   std::vector<std::unique_ptr<Queue>> queues;
@@ -216,7 +216,7 @@ struct Rig {
     REQUIRE(queue.is_ok());
     return **queue;
   }
-  // Work of a link is done.
+  // Completes work of a link.
   void complete(CompletionQueue& queue, std::uint32_t name, int index) {
     Queue& q = queue_of(queue.queue());
     if (static_cast<int>(q.completions.size()) == q.room) state.fault = "the queue overflows";
@@ -249,7 +249,7 @@ TEST_CASE("a work id is what was packed") {
   }
 }
 
-TEST_CASE("whoever polls, each link is handed its own in order") {
+TEST_CASE("each link gets its own completions in order, whichever link polls") {
   Rig rig;
   Taker a(*rig.completions);
   Taker b(*rig.completions);
@@ -260,7 +260,7 @@ TEST_CASE("whoever polls, each link is handed its own in order") {
     rig.complete(queue, i % 2 == 0 ? a.name : b.name, i);
     all.push_back(i);
   }
-  // A look ends, even while more completes.
+  // A look ends, even if more completes meanwhile.
   REQUIRE(queue.poll().is_ok());
   CHECK(a.taken.size() + b.taken.size() == 128);
   REQUIRE(queue.poll().is_ok());
@@ -272,7 +272,7 @@ TEST_CASE("whoever polls, each link is handed its own in order") {
   CHECK(merged == all);
 }
 
-TEST_CASE("what completes for a link that has ended is not its successor's") {
+TEST_CASE("completions of an ended link do not go to its successor") {
   Rig rig;
   CompletionQueue& queue = rig.reserve(10);
   Taker stays(*rig.completions);
@@ -287,7 +287,7 @@ TEST_CASE("what completes for a link that has ended is not its successor's") {
   REQUIRE(queue.poll().is_ok());
   CHECK(next.taken == Indices{3});
   CHECK(stays.taken == Indices{2});
-  // However often a place is taken.
+  // However often an entry is reused.
   for (int i = 0; i < 5000; ++i) {
     const Taker another(*rig.completions);
     REQUIRE(another.name != next.name);
@@ -318,7 +318,7 @@ TEST_CASE("a queue grows with its links") {
   CHECK(rig.state.channels.size() == 1);
 }
 
-TEST_CASE("a queue that the device does not let grow so far grows as far as it may, and then there is another") {
+TEST_CASE("a queue grows to the device's limit, and then there is another one") {
   Rig rig;
   rig.state.most_entries = 30;
   CompletionQueue& queue = rig.reserve(10);
@@ -330,7 +330,7 @@ TEST_CASE("a queue that the device does not let grow so far grows as far as it m
   CHECK_FALSE(rig.completions->reserve(*rig.device, 0, 31).is_ok());
 }
 
-TEST_CASE("where queues cannot grow, each further one has as much room as all before it") {
+TEST_CASE("if queues cannot grow, each further one has as much room as all before it") {
   Rig rig;
   rig.state.resizes = false;
   for (int links = 1; links <= 64; ++links) (void)rig.reserve(10);
@@ -338,7 +338,7 @@ TEST_CASE("where queues cannot grow, each further one has as much room as all be
   CHECK(rig.state.channels.size() == 1);
 }
 
-TEST_CASE("the room of links that have ended is there for others, and no queue overflows") {
+TEST_CASE("other links can use the room of ended links, and no queue overflows") {
   Rig rig;
   rig.state.resizes = GENERATE(true, false);
   CompletionQueue& queue = rig.reserve(10);
@@ -347,7 +347,8 @@ TEST_CASE("the room of links that have ended is there for others, and no queue o
   for (int round = 0; round < 50; ++round) {
     CompletionQueue& second = rig.reserve(10);
     Taker ends(*rig.completions);
-    // All that it may leave behind, which nobody takes; the other goes on meanwhile, as far as it may.
+    // All completions that it may leave behind, which no link takes; the other link continues meanwhile, as far as
+    // possible.
     for (int i = 0; i < 10; ++i) rig.complete(second, ends.name, i);
     if (&second == &queue || expected < 10) {
       rig.complete(queue, stays.name, round);
@@ -370,7 +371,7 @@ TEST_CASE("a completion on an armed queue wakes, once") {
   const int fd = rig.completions->wait_fd();
   REQUIRE(fd >= 0);
   rig.completions->arm(queue);
-  // The device has been asked already.
+  // The device has a request already.
   rig.completions->arm(queue);
   CHECK(queue_of(queue.queue()).asked == 1);
   CHECK_FALSE(readable(fd));
@@ -383,19 +384,19 @@ TEST_CASE("a completion on an armed queue wakes, once") {
   CHECK(queue_of(queue.queue()).asked == 2);
   rig.complete(queue, a.name, 3);
   CHECK(readable(fd));
-  // Arming takes what was signalled.
+  // Arming takes the signalled events.
   rig.completions->arm(queue);
   CHECK_FALSE(readable(fd));
   CHECK(queue_of(queue.queue()).asked == 3);
 }
 
-TEST_CASE("nobody sleeps over what another link's poll has handed to him") {
+TEST_CASE("no thread sleeps over completions that another link's poll has passed on") {
   Rig rig;
   Taker a(*rig.completions);
   Taker b(*rig.completions);
   CompletionQueue& queue = rig.reserve(10);
   (void)rig.reserve(10);
-  // As Link::arm(), of a and of b.
+  // Like Link::arm(), of a and of b.
   const auto arm = [&] {
     rig.completions->arm(queue);
     REQUIRE(queue.poll().is_ok());
@@ -403,27 +404,27 @@ TEST_CASE("nobody sleeps over what another link's poll has handed to him") {
   };
   CHECK(arm());
   CHECK(arm());
-  // Behind a's look, before b's.
+  // After a's look, before b's.
   CHECK(arm());
   rig.complete(queue, a.name, 1);
   CHECK_FALSE(arm());
   CHECK(a.taken == Indices{1});
   CHECK(arm());
   CHECK(arm());
-  // What another look takes in between, too.
+  // Also those that another look takes in between.
   rig.complete(queue, b.name, 2);
   REQUIRE(queue.poll().is_ok());
   CHECK_FALSE(arm());
 }
 
-TEST_CASE("nobody sleeps over what completes on one queue of a channel while another is armed") {
+TEST_CASE("no thread sleeps over completions on one queue of a channel while another is armed") {
   Rig rig;
   rig.state.resizes = false;
   Taker a(*rig.completions);
   CompletionQueue& first = rig.reserve(10);
   CompletionQueue& second = rig.reserve(10);
   REQUIRE(&first != &second);
-  // As the links of both go to sleep, one after the other.
+  // As both links go to sleep, one after the other.
   rig.completions->arm(first);
   REQUIRE(first.poll().is_ok());
   CHECK(rig.completions->quiet());

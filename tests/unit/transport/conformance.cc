@@ -32,30 +32,30 @@ bool eventually(F&& f) {
   return true;
 }
 
-// Where the rank of link a sleeps. Nobody reads a wakeup fd: each ring wakes once.
+// The sleep of link a's rank. Nothing drains a wakeup fd: each ring wakes once.
 class SleepOfA {
  public:
   explicit SleepOfA(const Pair& pair) : set_(std::move(EventSet::create().value())) {
     REQUIRE(set_.watch(*pair.a));
     if (!pair.a->wait_fds().empty()) return;
     REQUIRE(set_.add_wakeup(pair.wake_a).is_ok());
-    (void)wakes(0);  // rings of long ago
+    (void)wakes(0);  // earlier rings
   }
-  // Whether something wakes it so soon.
+  // Whether something wakes it within this time.
   [[nodiscard]] bool wakes(int longest_ms) const { return set_.take(longest_ms); }
 
  private:
   EventSet set_;
 };
 
-// Sleeps as a rank does: looks, arms, looks again, polls. True once `look` is.
+// Sleeps like a rank: looks, arms, looks again, polls. True once `look` is.
 template <class F>
 bool sleep_until(const Pair& pair, F&& look) {
   const Deadline deadline = Deadline::after_ms(kPatienceMs);
   const SleepOfA sleep(pair);
   while (!look()) {
     if (deadline.passed()) return false;
-    // One long sleep: a lost wake-up shows as a failure, not as a slow test.
+    // One long sleep: a lost wake-up is a failure, not a slow test.
     if (pair.a->arm() && !sleep.wakes(deadline.left_ms(kPatienceMs))) return false;
     pair.a->disarm();
   }
@@ -99,7 +99,7 @@ void check_streams(const Factory& factory, std::uint64_t seed, Reading reading, 
   Checker check_a(pair.a->recv(), back, reading, seed + 4);
   std::mt19937_64 random(seed);
   const bool done = eventually([&] {
-    // Bursts, so that lanes run full and run dry.
+    // Bursts, so that lanes become full and empty.
     const std::uint64_t who = random() % 4;
     for (std::uint64_t burst = random() % 20; burst > 0; --burst) {
       if (who == 0) feed_a.step();
@@ -124,8 +124,8 @@ void check_streams(const Factory& factory, std::uint64_t seed, Reading reading, 
   }
 }
 
-// Sends n bytes, in place or from user memory; the peer takes something when the lane is full. completed() must never
-// go back: what it passed may be overwritten.
+// Sends n bytes, in place or from user memory; the peer receives something when the lane is full. completed() must
+// never decrease: the bytes that it passed may be overwritten.
 class SlotTurns {
  public:
   SlotTurns(Link& from, Link& to, std::uint64_t seed) : lane_(from.send()), to_(to.recv()), random_(seed) {}
@@ -139,7 +139,7 @@ class SlotTurns {
       const std::size_t n =
           in_place ? write(bytes.data() + done, left) : lane_.push(fingerprint_of(1), source, done, left);
       done += n;
-      // Not each time: messages complete and their slots are taken again meanwhile.
+      // Not each time: meanwhile messages complete and their slots are reused.
       if (random_() % 8 == 0) look();
       if (n == 0) take(bytes.size());
       return done == bytes.size();
@@ -247,7 +247,8 @@ void check_short_views_grow(const Factory& factory) {
   }
 }
 
-// What every lane holds although nobody takes it: no more is asked for, and it is all there afterwards.
+// The bytes that every lane takes although the peer consumes nothing: the test sends no more, and all are received
+// afterwards.
 void check_least_room(const Factory& factory) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed " << seed);
@@ -262,7 +263,7 @@ void check_least_room(const Factory& factory) {
   }
 }
 
-// Both lanes are full before anything is taken from either: they move on, and nothing is lost.
+// Both lanes are full before either side receives: they continue, and nothing is lost.
 void check_full_lanes(const Factory& factory) {
   const Pair pair = factory.make(2);
   const std::vector<std::byte> bytes = some_bytes(std::size_t{16} << 20);
@@ -309,7 +310,7 @@ void check_idle(const Factory& factory) {
   int tries = 0;
   while (!pair.a->arm() && tries < 100) ++tries;
   CHECK(tries < 100);
-  (void)sleep.wakes(0);  // what the set has found when the link was added
+  (void)sleep.wakes(0);  // the event from adding the link
   CHECK_FALSE(sleep.wakes(20));
   pair.a->disarm();
 }
@@ -397,7 +398,7 @@ void check_wakes_sender(const Factory& factory) {
   CHECK(copy == bytes);
 }
 
-// The peer says some last words before it does what ends its side.
+// The peer sends last messages before it ends its side.
 void check_end(const Factory& factory, const std::function<void(Pair&)>& end) {
   Pair pair = factory.make(6);
   const std::vector<std::byte> bytes = some_bytes(300);
@@ -406,7 +407,7 @@ void check_end(const Factory& factory, const std::function<void(Pair&)>& end) {
   std::vector<std::byte> copy(bytes.size());
   REQUIRE(receive_all(pair.a->recv(), copy));
   CHECK(copy == bytes);
-  // Nothing but time may make an error of it, so who sleeps looks now and then.
+  // Only time makes an error of it, so a sleeping thread looks now and then.
   REQUIRE(eventually([&] {
     CHECK(pair.a->recv().peek(8).size == 0);
     return !pair.a->recv().status().is_ok();
@@ -419,7 +420,7 @@ void check_end(const Factory& factory, const std::function<void(Pair&)>& end) {
     return !pair.a->send().status().is_ok();
   }));
   CHECK(pair.a->send().status().code() == Code::kRemoteError);
-  // What has room may still be taken, and no more.
+  // What fits may still be taken, and no more.
   REQUIRE(eventually([&] { return pair.a->send().push(fingerprint_of(2), source, 0, bytes.size()) == 0; }));
 }
 

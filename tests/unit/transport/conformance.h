@@ -1,4 +1,4 @@
-// What every transport must do, checked on pairs of connected links that a factory makes.
+// Requirements for every transport, checked on pairs of connected links that a factory makes.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 namespace tutti::internal::transport::conformance {
 
 struct Pair {
-  std::shared_ptr<void> owner;  // whatever the links need to live
+  std::shared_ptr<void> owner;  // objects that the links need
   std::unique_ptr<Link> a;
   std::unique_ptr<Link> b;
-  // What a's rank sleeps on if a->wait_fds() is empty.
+  // The descriptor that wakes a's rank if a->wait_fds() is empty.
   int wake_a = -1;
 };
 
 struct Factory {
   std::string name;
   std::function<Pair(std::uint64_t seed)> make;
-  // False for a transport that does not see when the peer's link is destroyed.
+  // False for a transport that does not notice the destruction of the peer's link.
   bool reports_close = true;
-  // To how many bytes reserve() grows at the least.
+  // The minimum size to which reserve() grows.
   std::size_t room_bytes = kLeastViewBytes;
 };
 

@@ -63,7 +63,7 @@ std::vector<std::unique_ptr<Rank>> make_ranks(int count, const Options& options)
     book.push_back(rank->info);
     ranks.push_back(std::move(rank));
   }
-  // The files need not be there when ranks dial.
+  // The files need not exist when ranks connect.
   for (auto& rank : ranks) rank->connector->open_paths(book);
   for (auto& rank : ranks) rank->connector->remove_path();
   for (auto& rank : ranks) rank->connector->set_peers(book, std::vector<ConnectionSpec>(book.size(), options.spec));
@@ -78,7 +78,7 @@ std::vector<int> all_but(int me, int count) {
   return peers;
 }
 
-// Sends (own rank, stream) over every socket and checks what comes back.
+// Sends (own rank, stream) over every socket and checks the answer.
 bool speaks_to_peer(const PeerConnection& channel, int me) {
   const Deadline deadline = Deadline::after_ms(kLongMs);
   for (std::size_t i = 0; i < channel.sockets.size(); ++i) {
@@ -189,7 +189,7 @@ TEST_CASE("connectors that share their listeners connect at the same time") {
   }
 }
 
-TEST_CASE("what comes for another communicator is kept for it") {
+TEST_CASE("connections for another communicator are kept for it") {
   auto ranks = make_ranks(2, {});
   std::atomic<int> good = 0;
   on_threads(2, [&](int me) {
@@ -198,7 +198,7 @@ TEST_CASE("what comes for another communicator is kept for it") {
     for (std::uint64_t id = 1; id <= 2; ++id) children.push_back(reversed(ranks, me, id, spec));
     const int peer = me;  // as they are reversed
     const FailureState& failure = ranks[static_cast<std::size_t>(me)]->failure;
-    // One dials for the second first, while the other waits for the first.
+    // One first connects to the second, while the other waits for the first.
     for (const int at : {me == 0 ? 1 : 0, me == 0 ? 0 : 1}) {
       auto channels = children[static_cast<std::size_t>(at)]->connect({peer}, failure, Deadline::after_ms(kLongMs));
       if (!channels.is_ok()) return;
@@ -210,7 +210,7 @@ TEST_CASE("what comes for another communicator is kept for it") {
   CHECK(good == 2);
 }
 
-TEST_CASE("of what comes for a communicator no more is kept than is allowed, and nothing for none") {
+TEST_CASE("connections kept for a communicator are limited, and none are kept for an unknown one") {
   Settings settings;
   settings.interface = "lo";
   PeerInfo info = PeerInfo::local(0).value();
@@ -225,7 +225,7 @@ TEST_CASE("of what comes for a communicator no more is kept than is allowed, and
     dials.push_back(std::make_unique<net::Dial>(std::vector<net::Address>{address}, some_secret(), claim, 0, true));
     const Deadline deadline = Deadline::after_ms(kLongMs);
     Listeners::Visit visit(listeners, {5});
-    // A while longer than the dialler needs: the acceptor reads its last word.
+    // Slightly longer than the dialler needs: the acceptor must read its last message.
     for (int rounds = 0; rounds < 20 && !deadline.passed(); rounds += dials.back()->done() ? 1 : 0) {
       net::PollSet set;
       set.clear(10);
@@ -249,7 +249,7 @@ TEST_CASE("of what comes for a communicator no more is kept than is allowed, and
 TEST_CASE("an unreachable unix socket gives way to TCP") {
   auto ranks = make_ranks(2, {.streams = 2});
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
-  book[0].unix_address = "tutti-nobody-listens-here";
+  book[0].unix_address = "tutti-without-listener";
   ranks[1]->connector->set_peers(book, std::vector<ConnectionSpec>(book.size(), Options().spec));
   std::vector<std::size_t> sockets(2);
   on_threads(2, [&](int me) {
@@ -298,7 +298,7 @@ TEST_CASE("a departed peer is not waited for") {
   CHECK(channels.status().code() == Code::kRemoteError);
 }
 
-// Its connection came while another peer was waited for, and its leave notice by another way.
+// Its connection arrived during the wait for another peer, and its leave notice on another path.
 TEST_CASE("a peer that has connected before it left is connected to") {
   auto ranks = make_ranks(3, {.allow_unix = false});
   const net::Address address = net::parse_address(ranks[0]->info.tcp_addresses.front()).value();
@@ -324,7 +324,7 @@ TEST_CASE("a peer that has connected before it left is connected to") {
 
 TEST_CASE("a connection that comes before its connect() is kept") {
   auto ranks = make_ranks(3, {});
-  // 2 dials 0 and 1 at once; 0 first wants 1 only, and then 2.
+  // 2 connects to 0 and 1 at once; 0 first wants only 1, and then 2.
   std::atomic<int> good = 0;
   on_threads(3, [&](int me) {
     Rank& rank = *ranks[static_cast<std::size_t>(me)];
@@ -346,7 +346,7 @@ TEST_CASE("a connection that comes before its connect() is kept") {
   CHECK(good == 3);
 }
 
-TEST_CASE("strangers at the connector delay nobody") {
+TEST_CASE("unauthenticated peers at the connector delay no rank") {
   auto ranks = make_ranks(2, {.allow_unix = false});
   std::vector<UniqueFd> strangers;
   const net::Address address = net::parse_address(ranks[0]->info.tcp_addresses.front()).value();
@@ -365,7 +365,7 @@ TEST_CASE("strangers at the connector delay nobody") {
   CHECK(good == 2);
 }
 
-TEST_CASE("a rank that has gone without a word is an error long before the deadline") {
+TEST_CASE("a rank that is gone without a notice is an error long before the deadline") {
   for (const bool by_unix : {true, false}) {
     INFO((by_unix ? "unix first" : "TCP"));
     auto ranks = make_ranks(3, {.allow_unix = by_unix});

@@ -1,5 +1,5 @@
-// Memory of GPUs, on a machine that has none: what is missing is said, and registrations follow allocations as the
-// driver's interface describes them. The driver and the library are tables of functions; these stand for them.
+// Memory of GPUs, on a machine without any: errors name what is missing, and registrations follow allocations as the
+// driver's interface describes them. The driver and the library are tables of functions; these are replacements.
 #include "transport/verbs/device_memory.h"
 
 #include <fcntl.h>
@@ -138,7 +138,7 @@ TEST_CASE("a machine without the CUDA driver says so") {
 TEST_CASE("an allocation of a GPU is registered whole, with every RDMA device, while it exists") {
   Rig rig;
   DeviceMemory memory = rig.memory();
-  // Not at a page's beginning, as small allocations are.
+  // Not at the beginning of a page, like small allocations.
   std::byte* const p = rig.allocate(kAddress + 512, 100'000);
   const memory::RdmaKeys* keys = nullptr;
   REQUIRE(memory.find(p + 1000, 10, &keys).is_ok());
@@ -176,7 +176,7 @@ TEST_CASE("an allocation of a GPU is registered whole, with every RDMA device, w
   }
 }
 
-TEST_CASE("what GPUDirect lacks is named") {
+TEST_CASE("the error names what GPUDirect lacks") {
   Rig rig;
   std::byte* const p = rig.allocate(kAddress, 4096);
   std::string text;

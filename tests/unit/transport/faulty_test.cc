@@ -1,4 +1,4 @@
-// The decorator that injects faults: harmless without faults, exact with them.
+// The decorator that injects faults: no effect without faults, exact effects with them.
 #include "sim/faulty.h"
 
 #include <vector>
@@ -70,7 +70,7 @@ TEST_CASE("without faults the decorator is a transport over shared memory and so
   }
 }
 
-// Else its user would pass the verbs by that it decorates.
+// Otherwise its user would bypass the verbs.
 TEST_CASE("the decorator shows no lines of memory") {
   const conformance::Pair plain = conformance::threads_pair();
   conformance::Pair pair = conformance::threads_pair();

@@ -1,4 +1,4 @@
-// What is read of the kernel's files, on a tree made here.
+// Values read from the kernel's files, in a tree made here.
 #include "transport/verbs/ports/machine.h"
 
 #include <unistd.h>
@@ -21,7 +21,7 @@ Roots roots_of(const MadeTree& tree) {
 
 }  // namespace
 
-TEST_CASE("machine: without devices the remedy is told at once") {
+TEST_CASE("machine: without devices the error has the fix") {
   const MadeTree tree;
   const Result<std::vector<Finding>> missing = find_ports({}, {}, roots_of(tree));
   REQUIRE(missing.status().code() == Code::kSystemError);
@@ -53,7 +53,7 @@ TEST_CASE("machine: rate, place and interface of a device") {
   REQUIRE(interface_of(roots, "mlx5_0", 2) == "ens1f1");
   tree.write(device + "ports/2/gid_attrs/ndevs/0", "bond0");
   REQUIRE(interface_of(roots, "mlx5_0", 2) == "bond0");
-  // iWARP's GID begins with the hardware address, which a VLAN on the same interface has, too.
+  // iWARP's GID begins with the hardware address, which a VLAN on the same interface also has.
   tree.write("sys/class/infiniband/siw0/ports/1/gids/0", "ced5:a850:e284:0000:0000:0000:0000:0000");
   tree.write("sys/class/net/a.7/address", "ce:d5:a8:50:e2:84");
   tree.write("sys/class/net/a.7/ifindex", "9");
@@ -82,7 +82,7 @@ TEST_CASE("machine: why a device cannot be opened") {
   REQUIRE(missing.find("--device=/dev/infiniband") != std::string::npos);
   tree.write("dev/infiniband/uverbs3", "");
   REQUIRE(access_trouble(roots_of(tree), "rxe0").empty());
-  // Root may do all, whatever the mode.
+  // Root may read all files, whatever their mode.
   if (::geteuid() == 0) return;
   std::filesystem::permissions(tree.root() / "dev/infiniband/uverbs3", std::filesystem::perms::none);
   REQUIRE(access_trouble(roots_of(tree), "rxe0").find("Permission denied") != std::string::npos);

@@ -40,7 +40,7 @@ TEST_CASE("TUTTI_VERBS: every key is read") {
   REQUIRE(parse_options("pkey=32769").value().pkey == 0x8001);
 }
 
-TEST_CASE("TUTTI_VERBS: what cannot be read is refused with the key and what it takes") {
+TEST_CASE("TUTTI_VERBS: unreadable values are refused with the key and its valid values") {
   struct Wrong {
     const char* text;
     const char* said;

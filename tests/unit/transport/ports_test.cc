@@ -1,5 +1,4 @@
-// Ports without a device: how they are told, the choice among those that were found, and the pairing of two ranks'
-// ports.
+// Ports without a device: their text form, the choice among the ports found, and the pairing of two ranks' ports.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -72,7 +71,7 @@ constexpr std::array<std::uint8_t, 16> kIpv4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x
 constexpr std::array<std::uint8_t, 16> kIpv6 = {0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9};
 constexpr std::array<std::uint8_t, 16> kLinkLocal = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
 
-// All rails are possible, no port is in two, and there is one at least.
+// All rails are possible, no port is in two of them, and there is at least one.
 void check_rails(const std::vector<Rail>& rails, const std::vector<Port>& a, const std::vector<Port>& b) {
   REQUIRE_FALSE(rails.empty());
   for (std::size_t i = 0; i < rails.size(); ++i) {
@@ -85,7 +84,7 @@ void check_rails(const std::vector<Rail>& rails, const std::vector<Port>& a, con
 
 }  // namespace
 
-TEST_CASE("ports: what was packed is unpacked") {
+TEST_CASE("ports: packed ports are unpacked unchanged") {
   Port odd = make_port(0);
   odd.device = "mlx5=0;a,b%c\nd \xff";
   odd.port = 2;
@@ -124,7 +123,7 @@ TEST_CASE("ports: what was packed is unpacked") {
   REQUIRE(unpacked(packed({})).value().empty());
 }
 
-TEST_CASE("ports: nothing that is cut or out of range is taken for ports") {
+TEST_CASE("ports: truncated and out-of-range descriptions are refused") {
   const std::string bytes = packed({make_port(0)});
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     CAPTURE(length);
@@ -197,7 +196,7 @@ TEST_CASE("ports: the ranks of a machine load its ports evenly") {
   }
 }
 
-TEST_CASE("ports: only what can talk is paired") {
+TEST_CASE("ports: only ports that can reach each other are paired") {
   const Port here = make_port(0);
   const LocalPosition only;
   for (const int change : {0, 1, 2}) {
@@ -209,13 +208,13 @@ TEST_CASE("ports: only what can talk is paired") {
   }
   REQUIRE(pair_ports({}, only, {here}, only, 0).empty());
   REQUIRE(pair_ports({here}, only, {}, only, 8).empty());
-  // Another subnet may be routed; where one subnet is shared, none else is tried.
+  // Another subnet may be routed; if ranks share one subnet, no other is tried.
   const std::vector<Port> far = {make_port(0, "10.1.0.0/24"), make_port(1, "")};
   REQUIRE(pair_ports({here}, only, far, only, 0).size() == 1);
   const auto rails = pair_ports({here, make_port(1, "10.9.0.0/24")}, only, {far[0], make_port(2)}, only, 2);
   REQUIRE(rails.size() == 1);
   REQUIRE((rails[0].a == 0 && rails[0].b == 1));
-  // Unknown subnets are not equal ones.
+  // Unknown subnets do not count as equal.
   const auto unknown = pair_ports({make_port(0, ""), here}, only, {make_port(0, ""), make_port(1)}, only, 2);
   REQUIRE(unknown.size() == 1);
   REQUIRE((unknown[0].a == 1 && unknown[0].b == 1));
@@ -238,7 +237,7 @@ TEST_CASE("ports: a rank's near ports come before far ones") {
     const auto rails = pair_ports(ports, {local_ranks, 8}, ports, {0, 8}, 0);
     REQUIRE(rails.size() == 1);
     REQUIRE(rails[0].a == local_ranks % 2);
-    // A near one as well, of the same name.
+    // Also a near one with the same name.
     REQUIRE(rails[0].b == rails[0].a);
   }
 }
@@ -261,7 +260,7 @@ TEST_CASE("ports: the best kind is chosen, near before far, fast before slow, th
           "2 NUMA node unknown, one of the fastest\n"
           "-1 not usable: the port is down\n"
           "-1 iWARP, while the fastest port, far:1, is RoCE\n");
-  // Of unknown rates, too.
+  // Also with unknown rates.
   REQUIRE(names_of(choose_among({make_finding("b", 0, true), make_finding("a", 0, true)}, options)) == "a:1 b:1");
   std::vector<Finding> many;
   for (int i = 0; i < 10; ++i) many.push_back(make_finding("d" + std::to_string(i), 100, i > 4));

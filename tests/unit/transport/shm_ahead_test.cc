@@ -1,5 +1,5 @@
-// Shared memory where ranks take turns on processors: how far a sender may be ahead of a receiver that does not run,
-// and that all messages stay in order, whatever they carry and however many have gone before.
+// Shared memory between oversubscribed ranks: how far a sender may be ahead of a receiver that does not run, and that
+// all messages stay in order, for all contents and any number of earlier messages.
 #include <array>
 #include <cstring>
 #include <random>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr Fingerprint kFingerprint{1, 2, 3};
 
-// Message `number`, told by every byte of it.
+// Message `number`, recognisable by each byte.
 std::vector<std::byte> message(std::uint32_t number, std::size_t size) {
   std::vector<std::byte> bytes(size);
   for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(number * 37 + i * 11);
@@ -85,7 +85,7 @@ struct Lanes {
   ShmRecvLane recv{&ends[1]};
 };
 
-// Its sender uses its extension from now on, and the receiver knows.
+// Makes its sender use its extension from now on, and lets the receiver know.
 void extend(SendLane& send, RecvLane& recv) {
   REQUIRE(push(send, message(0, kLineBytes + 1)));
   check_next(recv, message(0, kLineBytes + 1));
@@ -93,7 +93,7 @@ void extend(SendLane& send, RecvLane& recv) {
 
 }  // namespace
 
-TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run where ranks take turns") {
+TEST_CASE("between oversubscribed ranks, a sender is 64 short messages ahead of a receiver that does not run") {
   const bool own_processor = GENERATE(false, true);
   const std::size_t size = GENERATE(1U, 8U, 32U, 33U, std::size_t{kShortMessageBytes});
   const bool in_place = GENERATE(false, true);
@@ -108,7 +108,7 @@ TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run w
   while (sent < 1000 && send(sent)) ++sent;
   REQUIRE(sent == (own_processor ? kSlots : kShortSlots));
   CHECK(pair.a->send().taken() - before == sent * size);
-  // One more for each that is consumed, over and over.
+  // One more for each message consumed, many times.
   std::uint32_t received = 0;
   for (; received < 200; ++received) {
     check_next(pair.b->recv(), message(received, size));
@@ -134,7 +134,7 @@ TEST_CASE("a message that is longer than a slot's payload waits until its long b
     const bool is_free = sent - received < kLongBuffers;
     REQUIRE(push(pair.a->send(), long_message(sent)) == is_free);
     if (is_free) ++sent;
-    // Nothing has been written over the buffers of the long ones.
+    // The buffers of the long messages are not overwritten.
     check_next(pair.b->recv(), received < 4 ? long_message(received) : message(received, 8));
   }
   REQUIRE(sent == 64 + kLongBuffers - 1);
@@ -142,7 +142,7 @@ TEST_CASE("a message that is longer than a slot's payload waits until its long b
   CHECK(pair.b->recv().peek(1).size == 0);
 }
 
-TEST_CASE("what is committed of a reservation arrives, however much less it is") {
+TEST_CASE("a commit of any part of a reservation arrives") {
   const conformance::Pair pair = some_pair(GENERATE(true, false));
   extend(pair.a->send(), pair.b->recv());
   std::uint32_t number = 0;
@@ -161,7 +161,7 @@ TEST_CASE("what is committed of a reservation arrives, however much less it is")
   CHECK(pair.b->recv().status().is_ok());
 }
 
-TEST_CASE("messages of all lengths stay in order where ranks take turns") {
+TEST_CASE("messages of all lengths stay in order between oversubscribed ranks") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed " << seed);
     const conformance::Pair pair =
@@ -213,14 +213,14 @@ TEST_CASE("a zero-copy send is done when its message has been consumed, however 
   }
 }
 
-TEST_CASE("no line is taken for new when the numbers of messages pass 2^32") {
+TEST_CASE("no old line is mistaken for new when message numbers pass 2^32") {
   const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
   const std::size_t size = GENERATE(8U, 500U, 5000U);
   const std::uint32_t ahead = GENERATE(1U, 7U, kLongBuffers);
   Lanes lanes(turns, UINT32_MAX - 299);
   extend(lanes.send, lanes.recv);
   for (std::uint32_t sent = 0; sent < 600; sent += ahead) {
-    // Short ones now and then, so that no length has a place of its own.
+    // Short ones now and then, so that each length appears in each slot.
     const auto of = [&](std::uint32_t number) { return message(number, number % 5 == 0 ? 16 : size); };
     REQUIRE(lanes.recv.peek(1).size == 0);
     REQUIRE_FALSE(lanes.recv.activity());
@@ -232,7 +232,7 @@ TEST_CASE("no line is taken for new when the numbers of messages pass 2^32") {
   CHECK(lanes.send.status().is_ok());
 }
 
-// Its memory is fresh then, and says 0 of every message, which is the number of one.
+// Its memory is fresh then, with sequence 0 in every line, which is also the number of one message.
 TEST_CASE("no line of an extension is taken for new that is made just before the numbers of messages pass 2^32") {
   const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
   for (std::uint32_t back = 70; back >= 2; --back) {
@@ -284,7 +284,8 @@ TEST_CASE("messages pass from the eager slots to the extension wherever the numb
     for (const std::uint32_t first : {0U, UINT32_MAX - 20}) {
       for (const bool in_place : {false, true}) {
         Lanes lanes(turns, first + before);
-        // As many as the sender can be ahead, though nobody has consumed any: a line is left for what extends it.
+        // As many as the sender can be ahead, although none has been consumed: one line is reserved for the extension
+        // message.
         std::uint32_t sent = 0;
         const auto send = [&](std::uint32_t number) {
           return in_place ? write_in_place(lanes.send, message(number, 8)) : push(lanes.send, message(number, 8));
@@ -299,7 +300,7 @@ TEST_CASE("messages pass from the eager slots to the extension wherever the numb
   }
 }
 
-TEST_CASE("two sides that differ in whether ranks take turns refuse each other") {
+TEST_CASE("two sides with different Turns refuse each other") {
   const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
   const conformance::SharedEnds ends;
   const auto a = std::move(ends.a->open(7, turns).value());

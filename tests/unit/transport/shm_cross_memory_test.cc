@@ -1,4 +1,4 @@
-// What a peer's process reads itself: conformance, permission, revocation, and a peer that ends.
+// Data that a peer's process reads itself: conformance, permission, revocation, and a peer that ends.
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -54,7 +54,7 @@ std::size_t push(Link& link, const std::vector<std::byte>& bytes) {
   return link.send().push(kFingerprint, {bytes.data(), bytes.size(), 0, 0}, 0, bytes.size());
 }
 
-// Both ends of a link, of whose memory the test sees what `a` writes.
+// Both ends of a link; the test sees the memory that `a` writes.
 struct Seen {
   explicit Seen(LinkOptions options = {}) {
     auto [memory_a, memory_b] = ends.open(1, turns_of(options));
@@ -76,7 +76,7 @@ struct Seen {
   [[nodiscard]] Payload first_payload() const {
     return static_cast<Payload>(side_a->eager[0].length_and_payload >> kLengthBits);
   }
-  // Its first message says that what follows is in the extension.
+  // Its first message says that the following ones are in the extension.
   [[nodiscard]] bool extended() const {
     return side_a->eager[0].sequence == 1 && side_a->eager[0].length_and_payload == 0;
   }
@@ -140,7 +140,7 @@ TEST_CASE("shared memory is a transport: processes that read each other") {
   conformance::check({"shm/cross-memory", [](std::uint64_t) { return reading_pair(); }, true});
 }
 
-TEST_CASE("who leaves what for the peer to read") {
+TEST_CASE("which senders let the peer read which memory") {
   struct Case {
     const char* what;
     LinkOptions options;
@@ -177,10 +177,10 @@ TEST_CASE("who leaves what for the peer to read") {
   const Seen seen(c.options);
   seen.begin(c.use);
   CHECK(seen.a->send().traits().zcopy_any_bytes == c.from);
-  // What it sends itself does not matter.
+  // Its own sends do not matter.
   CHECK(seen.b->recv().traits().pulls == (c.use.only_moves && c.options.reads != MemoryReads::kNever));
   if (c.from != SIZE_MAX) {
-    // Until something has been left to it, a receiver has nothing to be ready for.
+    // Until the peer has let it read something, a receiver need not be prepared.
     CHECK(seen.b->recv().traits().zcopy_any_bytes == SIZE_MAX);
     std::vector<std::byte> bytes(kBytes, kRight);
     REQUIRE(push(*seen.a, bytes) == kBytes);
@@ -194,7 +194,7 @@ TEST_CASE("who leaves what for the peer to read") {
   }
 }
 
-TEST_CASE("only operations that only move leave their bytes for the peer to read") {
+TEST_CASE("only operations that only move data let the peer read it") {
   const Seen seen;
   const std::vector<std::byte> bytes(kBytes, kRight);
   SECTION("they do") {
@@ -231,7 +231,7 @@ TEST_CASE("only operations that only move leave their bytes for the peer to read
   }
 }
 
-TEST_CASE("who cannot read the peer is sent everything through slots") {
+TEST_CASE("a rank that cannot read its peer's memory receives everything through slots") {
   const Seen seen;
   IdentityLine& identity = seen.ends.a->memory().identity;
   SECTION("another word lies there") {
@@ -246,7 +246,7 @@ TEST_CASE("who cannot read the peer is sent everything through slots") {
   seen.begin(true);
   CHECK_FALSE(seen.b->recv().traits().pulls);
   CHECK(seen.a->send().traits().zcopy_any_bytes == SIZE_MAX);
-  // The other direction is another matter.
+  // The other direction is independent.
   CHECK(seen.a->recv().traits().pulls);
   CHECK(seen.b->send().traits().zcopy_any_bytes == kCrossMemoryBytes);
   const std::vector<std::byte> bytes(kBytes, kRight);
@@ -259,7 +259,7 @@ TEST_CASE("who cannot read the peer is sent everything through slots") {
   CHECK(seen.b->recv().status().is_ok());
 }
 
-TEST_CASE("a message is read where the receiver wants it, and is the sender's until then") {
+TEST_CASE("a message is read into the receiver's buffer, and belongs to the sender until then") {
   const conformance::Pair pair = reading_pair();
   std::vector<std::byte> bytes(kBytes);
   for (std::size_t i = 0; i < kBytes; ++i) bytes[i] = static_cast<std::byte>(i * 31 + i / 251);
@@ -294,7 +294,7 @@ TEST_CASE("a message is read where the receiver wants it, and is the sender's un
   CHECK(pair.a->send().completed() == kBytes);
 }
 
-TEST_CASE("what the peer reads itself is revoked") {
+TEST_CASE("memory that the peer reads itself is revoked") {
   conformance::Pair pair = reading_pair();
   const std::vector<std::byte> bytes(kBytes, kRight);
   std::vector<std::byte> target(kBytes);
@@ -320,7 +320,7 @@ TEST_CASE("what the peer reads itself is revoked") {
   CHECK(eventually([&] { return pair.b->recv().status().code() == Code::kRemoteError; }));
 }
 
-TEST_CASE("nothing that was read after its revocation counts as received") {
+TEST_CASE("data read after its revocation does not count as received") {
   for (int round = 0; round < 100; ++round) {
     const conformance::Pair pair = reading_pair();
     std::vector<std::byte> bytes(kBytes, kRight);
@@ -378,7 +378,7 @@ TEST_CASE("a process that has ended is read no more") {
   CHECK(link->recv().status().message().find("rank 1") != std::string::npos);
 }
 
-TEST_CASE("a message in memory that is not there is the peer's failure") {
+TEST_CASE("a message in unmapped memory is a failure of the peer") {
   const Seen seen;
   seen.begin(true);
   const std::vector<std::byte> bytes(kBytes, kRight);
@@ -402,7 +402,7 @@ TEST_CASE("a message in memory that is not there is the peer's failure") {
     CHECK(seen.b->recv().pull(target.data(), kBytes, &fingerprint) == 0);
   }
   CHECK(seen.b->recv().peek(kBytes).size == 0);
-  // Nor is any of it had later.
+  // Later reads get none of it either.
   CHECK(seen.b->recv().peek(kBytes).size == 0);
   const Status status = seen.b->recv().status();
   INFO(status.message());
@@ -411,12 +411,12 @@ TEST_CASE("a message in memory that is not there is the peer's failure") {
   CHECK(status.message().find(expected) != std::string::npos);
 }
 
-TEST_CASE("what the kernel cannot write to the receiver's memory it writes elsewhere") {
+TEST_CASE("if the kernel cannot write to the receiver's memory, it writes to another buffer") {
   const Seen seen;
   seen.begin(true);
   const std::vector<std::byte> bytes(kBytes, kRight);
   REQUIRE(push(*seen.a, bytes) == kBytes);
-  // As of an application that opens its pages when they fault.
+  // Like an application that opens its pages when they fault.
   void* const closed = ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(closed != MAP_FAILED);
   Fingerprint fingerprint;
@@ -433,12 +433,12 @@ TEST_CASE("what the kernel cannot write to the receiver's memory it writes elsew
   CHECK(::munmap(closed, kBytes) == 0);
 }
 
-TEST_CASE("a message to be read by who cannot is a protocol error") {
+TEST_CASE("a message for a receiver that cannot read it is a protocol error") {
   const Seen seen;
   seen.begin(true);
   const std::vector<std::byte> bytes(kBytes, kRight);
   REQUIRE(push(*seen.a, bytes) == kBytes);
-  // As received by a link that has not looked yet whether it can.
+  // As received by a link that has not checked yet whether it can.
   const Seen other;
   other.side_a->eager[0].length_and_payload = seen.side_a->eager[0].length_and_payload;
   other.side_a->eager[0].sequence = 1;

@@ -1,4 +1,4 @@
-// A peer that writes nonsense into the shared segment: an error that names it, and no access outside.
+// A peer that writes invalid data into the shared segment: the error names it, and this side accesses nothing outside.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ constexpr int kPeer = 7;
 constexpr std::size_t kRegionBytes = 64 * 1024;
 const std::vector<std::byte> kBytes(8);
 
-// A link as between processes, whose other side is the test.
+// A link like between processes, whose other side is the test.
 struct Victim {
   explicit Victim(Turns turns) {
     auto [own, theirs] = ends.open(1, turns);
@@ -40,11 +40,11 @@ struct Victim {
   Victim& operator=(const Victim&) = delete;
   ~Victim() { REQUIRE(memory::RegionRegistry::instance().free(region_address).is_ok()); }
 
-  // What the peer writes.
+  // The part that the peer writes.
   [[nodiscard]] SideMemory& memory() const { return peer_side->own(); }
   bool announce() const { return ends.b->announce(region); }
 
-  // The next message of the peer, which has an extension from its second one on.
+  // The next message of the peer, which uses an extension from its second one on.
   void send(std::uint32_t length, Payload payload, const ZcopyDescriptor& descriptor = {},
             std::uint32_t acknowledged = 0) {
     HeaderLine& h = extension ? extension.slots()[sent] : memory().eager[sent];
@@ -95,7 +95,7 @@ std::pair<void*, std::uint64_t> allocate() {
   return {address, memory::RegionRegistry::instance().find(address, kRegionBytes).region};
 }
 
-// While it lives this process can open nothing; what is open stays so.
+// During its life this process can open no descriptor; open ones stay open.
 class NoMoreDescriptors {
  public:
   NoMoreDescriptors() {
@@ -140,7 +140,7 @@ TEST_CASE("a message that is longer than its place is an error") {
   v.check_failed();
 }
 
-TEST_CASE("what fits is no error") {
+TEST_CASE("a message that fits is not an error") {
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   v.extend();
   SECTION("in the header line") {
@@ -166,7 +166,7 @@ TEST_CASE("an eager slot holds no payload") {
   v.check_failed();
 }
 
-TEST_CASE("a payload lies where its length says: in its slot, or in its long buffer") {
+TEST_CASE("the length of a payload determines its position: its slot, or its long buffer") {
   const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
   Victim v(turns);
   v.extend();
@@ -204,7 +204,7 @@ TEST_CASE("a put without an advertisement is an error") {
   v.check_failed();
 }
 
-TEST_CASE("whoever has consumed more than was sent is wrong") {
+TEST_CASE("consuming more than was sent is an error") {
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   std::string counts;
   SECTION("as told beside a message") {
@@ -223,8 +223,8 @@ TEST_CASE("whoever has consumed more than was sent is wrong") {
   CHECK(v.link->recv().status().message().find(counts) != std::string::npos);
 }
 
-// What it says beside messages, and what it says by itself, are read at different times.
-TEST_CASE("that a peer has consumed fewer messages than it has said before is no error, and not believed") {
+// The counts in messages and the counter are read at different times.
+TEST_CASE("a peer's smaller count of consumed messages is ignored, without an error") {
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   const bool in_line = GENERATE(true, false);
   std::uint32_t sent = 0;
@@ -242,7 +242,7 @@ TEST_CASE("that a peer has consumed fewer messages than it has said before is no
     REQUIRE(v.link->recv().consume(8));
   }
   CHECK(v.link->recv().status().is_ok());
-  // The second of the two that were consumed.
+  // The second of the two consumed messages.
   CHECK(v.push_short());
   CHECK_FALSE(v.push_short());
 }
@@ -330,7 +330,7 @@ TEST_CASE("a short message in its slot is shown without a verb, and a longer one
   CHECK(lane.peek(SIZE_MAX).size == kShortMessageBytes + 1);
 }
 
-TEST_CASE("what is wrong with a short message is not shown without a verb, and an error of the verbs") {
+TEST_CASE("a wrong short message is not shown without a verb, and is an error of the verbs") {
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   const bool extended = GENERATE(true, false);
   if (extended) v.extend();
@@ -391,7 +391,7 @@ TEST_CASE("advertisements with any numbers end the search for one") {
   }
 }
 
-TEST_CASE("a region that has gone is not read through the number of none") {
+TEST_CASE("a region that is gone is not read through the number 0") {
   const conformance::SharedEnds ends;
   LinkRegions regions(ends.b.get());
   const auto [address, region] = allocate();
@@ -424,7 +424,7 @@ TEST_CASE("a lack of descriptors is named as such, and costs one region") {
   CHECK(status.message().find("receiving the peer's memory: ") == 0);
   CHECK(status.message().find("RLIMIT_NOFILE") != std::string::npos);
   CHECK(regions.resolve({region, 0, 100}).is_ok());
-  // Nor does it keep later links from being made.
+  // It does not prevent later links either.
   (void)ends.open(2, Turns::kNone);
   for (void* const memory : {lost_address, address}) REQUIRE(memory::RegionRegistry::instance().free(memory).is_ok());
 }

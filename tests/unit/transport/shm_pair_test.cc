@@ -1,4 +1,4 @@
-// What two processes have in common for all their links: when links are connected, and what is left of them.
+// The shared state of two processes for all their links: when links are connected, and what remains of them.
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -50,7 +50,7 @@ struct Links {
   std::unique_ptr<Link> b;
 };
 
-// Where side `a` of the next link of that number would lie.
+// The address of side `a` of the next link with that number.
 std::uintptr_t place_of_next(const conformance::SharedEnds& ends, std::uint64_t id) {
   const auto [a, b] = ends.open(id, kTurns);
   return reinterpret_cast<std::uintptr_t>(&a->own());
@@ -58,7 +58,7 @@ std::uintptr_t place_of_next(const conformance::SharedEnds& ends, std::uint64_t 
 
 }  // namespace
 
-TEST_CASE("a link waits for nobody to begin, and is connected when both sides have begun") {
+TEST_CASE("a link begins without waiting, and is connected when both sides have begun") {
   const conformance::SharedEnds ends;
   const auto a = std::move(ends.a->open(5, kTurns).value());
   CHECK_FALSE(a->connect().value());
@@ -73,7 +73,7 @@ TEST_CASE("a link waits for nobody to begin, and is connected when both sides ha
   CHECK(a->theirs().consumed.value == 77);
 }
 
-TEST_CASE("links of a pair carry their own bytes, at first in one page for some, and each ends for itself") {
+TEST_CASE("links of a pair carry their own bytes, some of them first in one page, and end independently") {
   const conformance::SharedEnds ends;
   std::vector<Links> links;
   for (std::uint64_t id = 1; id <= 100; ++id) links.emplace_back(ends, id);
@@ -92,7 +92,7 @@ TEST_CASE("links of a pair carry their own bytes, at first in one page for some,
   }
 }
 
-TEST_CASE("what a link has taken is given back when both sides have ended, and is new then") {
+TEST_CASE("a link's memory is freed when both sides have ended, and is zero then") {
   const conformance::SharedEnds ends;
   const std::uintptr_t first = place_of_next(ends, 1);
   for (std::uint64_t id = 2; id < 2000; ++id) {
@@ -128,7 +128,7 @@ TEST_CASE("what a link has taken is given back when both sides have ended, and i
   }
 }
 
-TEST_CASE("a peer that has ended is told of, by links that wait for it as by those to be made") {
+TEST_CASE("links that wait for an ended peer, and later ones, report its end") {
   conformance::SharedEnds ends;
   Links links(ends, 1);
   auto late = std::move(ends.a->open(2, kTurns).value());
@@ -141,7 +141,7 @@ TEST_CASE("a peer that has ended is told of, by links that wait for it as by tho
     ends.b.reset();
     CHECK(late->connect().status().code() == Code::kRemoteError);
   }
-  // What it has sent before is still to be had.
+  // Its earlier messages can still be received.
   CHECK(receive(*links.a, 8));
   const Deadline deadline = Deadline::after_ms(60'000);
   while (links.a->recv().status().is_ok() && !deadline.passed()) {
@@ -149,7 +149,7 @@ TEST_CASE("a peer that has ended is told of, by links that wait for it as by tho
   CHECK(links.a->recv().status().message().find("rank 1 has closed its connection") != std::string::npos);
 }
 
-TEST_CASE("a peer whose socket is full is told of links in the end") {
+TEST_CASE("a peer whose socket is full hears of links in the end") {
   const conformance::SharedEnds ends;
   std::vector<std::unique_ptr<PairLinkMemory>> many;
   for (std::uint64_t id = 1; id <= 3000; ++id) many.push_back(std::move(ends.a->open(id, kTurns).value()));
@@ -164,7 +164,7 @@ TEST_CASE("a peer whose socket is full is told of links in the end") {
   CHECK(b);
 }
 
-TEST_CASE("a link does not wait until the peer has read of others") {
+TEST_CASE("a link does not wait until the peer has read messages about others") {
   const conformance::SharedEnds ends;
   const auto a = std::move(ends.a->open(1, kTurns).value());
   const auto b = std::move(ends.b->open(1, kTurns).value());
@@ -174,7 +174,7 @@ TEST_CASE("a link does not wait until the peer has read of others") {
   CHECK(a->connect().value());
 }
 
-TEST_CASE("a pair that has lost its peer is of no more use, and the peer's neither") {
+TEST_CASE("a pair that has lost its peer is unusable, and so is the peer's") {
   conformance::SharedEnds ends;
   (void)ends.open(1, kTurns);
   CHECK(ends.a->is_usable());
@@ -191,7 +191,7 @@ TEST_CASE("a pair that has lost its peer is of no more use, and the peer's neith
   CHECK_FALSE(ends.a->is_usable());
 }
 
-TEST_CASE("an arena hands out zeros, and the same memory again") {
+TEST_CASE("an arena allocates zeros, and reuses memory") {
   Arena arena = std::move(Arena::create().value());
   for (const std::size_t bytes : {sizeof(SideMemory), std::size_t{4096}, std::size_t{1} << 20, kExtentBytes}) {
     std::vector<Arena::Block> blocks;
@@ -209,7 +209,7 @@ TEST_CASE("an arena hands out zeros, and the same memory again") {
   }
 }
 
-TEST_CASE("what an arena gives back to the system is nobody else's, however large its pages are") {
+TEST_CASE("an arena returns only its own memory to the system, for every page size") {
   constexpr std::size_t kPage = std::size_t{64} << 10;
   constexpr std::size_t kLong = Extension::placed_bytes(kTurns);
   static_assert(kLong % kPage != 0);
@@ -236,7 +236,7 @@ TEST_CASE("what an arena gives back to the system is nobody else's, however larg
   }
 }
 
-TEST_CASE("the same lines of the two sides lie at different places of their pages") {
+TEST_CASE("the same lines of the two sides have different positions in their pages") {
   constexpr std::uintptr_t kPage = 4096;
   const auto apart = [](const void* a, const void* b) {
     return (reinterpret_cast<std::uintptr_t>(a) - reinterpret_cast<std::uintptr_t>(b)) % kPage;
@@ -257,11 +257,11 @@ TEST_CASE("the same lines of the two sides lie at different places of their page
   check(*a, *b);
 }
 
-TEST_CASE("slots lie where they are read") {
+TEST_CASE("slots are on the NUMA node of their reader") {
   const auto node_of = [](const conformance::SharedEnds& ends, bool of_a) {
     const auto [a, b] = ends.open(1, kTurns);
     const shm::Extension extension = (of_a ? a : b)->extend().value();
-    // The kernel's own answer, whichever node has pages left.
+    // The kernel's own answer, whichever node has free pages.
     int mode = -1;
     unsigned long nodes = 0;
     const long asked = ::syscall(SYS_get_mempolicy, &mode, &nodes, 8 * sizeof nodes + 1,
@@ -274,12 +274,12 @@ TEST_CASE("slots lie where they are read") {
   const conformance::SharedEnds on_first(0);
   CHECK(node_of(on_first, true) == 0);
   CHECK(node_of(on_first, false) == -1);
-  // One that the machine has not got changes nothing.
+  // A node that the machine does not have changes nothing.
   const conformance::SharedEnds on_none(kMostNodes - 1);
   CHECK(node_of(on_none, true) == -1);
 }
 
-TEST_CASE("places outside the arena are refused") {
+TEST_CASE("positions outside the arena are refused") {
   Arena arena = std::move(Arena::create().value());
   const Arena::Block block = arena.allocate(4096).value();
   ArenaView view = std::move(ArenaView::open(UniqueFd(::dup(arena.fd()))).value());
@@ -290,13 +290,13 @@ TEST_CASE("places outside the arena are refused") {
   }
 }
 
-TEST_CASE("messages that make no sense are errors of the links that are made then") {
+TEST_CASE("invalid messages are errors of links that are made later") {
   auto [own, theirs] = conformance::connected(conformance::Family::kUnix, 1);
   const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
   const auto pair = shm::Pair::create(std::move(own[0]), wakeup_fd, 7, {0, shm::Placing::kFirst}).value();
   PairMessage message{PairMessageKind::kOpen, kTurns, 1, 0};
   SECTION("a link before there is an arena") {}
-  SECTION("an arena that is none") {
+  SECTION("an invalid arena") {
     message.kind = PairMessageKind::kArena;
   }
   SECTION("of an unknown kind") {

@@ -12,14 +12,14 @@ namespace tutti::internal::transport::conformance {
 
 // As between two threads of one process. `own_processor`, `far`: as in LinkOptions.
 Pair threads_pair(bool own_processor = true, bool far = false);
-// What two processes would have, in one: zero-copy sends go through regions and their descriptors.
+// Like between two processes, in one: zero-copy sends use regions and their descriptors.
 Pair processes_pair(bool own_processor = true, bool far = false);
 
-// Both ends of what two processes have in common, in one process; rank 0 is `a`.
+// Both ends of the shared state of two processes, in one process; rank 0 is `a`.
 struct SharedEnds {
   // The NUMA node on which b runs; -1: any.
   explicit SharedEnds(int node_of_b = -1);
-  // Both sides of a link, which are connected.
+  // Both sides of a link, connected.
   std::pair<std::unique_ptr<shm::PairLinkMemory>, std::unique_ptr<shm::PairLinkMemory>> open(std::uint64_t id,
                                                                                              shm::Turns turns) const;
   WakeupFd wakeup_fd_a = std::move(WakeupFd::create().value());

@@ -1,5 +1,5 @@
-// Shared memory, between threads and as between processes: conformance, and how memory that was sent
-// by zero copy or advertised is revoked.
+// Shared memory, between threads and like between processes: conformance, and the revocation of memory that was sent by
+// zero copy or advertised.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,7 +50,7 @@ class RegionMemory {
   std::byte* address_;
 };
 
-// How often memory of tuttiMemAlloc is mapped into this process.
+// How often tuttiMemAlloc memory is mapped into this process.
 int mapped_regions() {
   std::ifstream maps("/proc/self/maps");
   int found = 0;
@@ -69,7 +69,7 @@ void send_zcopy(conformance::Pair& pair, const RegionMemory& memory) {
 void check_revoking(conformance::Pair pair) {
   const RegionMemory memory;
   send_zcopy(pair, memory);
-  // The peer does not touch what it has not looked at.
+  // The peer does not touch memory before it looks at it.
   pair.a->revoke();
   CHECK(pair.a->revoked());
   CHECK(pair.b->recv().peek(kBytes).size == 0);
@@ -148,7 +148,7 @@ void check_revoking_an_advertisement(conformance::Pair pair) {
   CHECK(pair.b->send().reserve_remote(kBytes).empty());
 }
 
-// Reads what a has sent by zero copy and writes where a has advertised, at the same time.
+// Reads a's zero-copy data and writes to a's advertised buffer, at the same time.
 void check_both_at_once(conformance::Pair pair) {
   const RegionMemory read;
   const RegionMemory advertised;
@@ -173,7 +173,7 @@ void check_both_at_once(conformance::Pair pair) {
   }
 }
 
-// As a step that combines what it reads into the peer's memory does: it asks for that while it has a view.
+// Like a step that combines the data it reads into the peer's memory: it reserves that memory while it has a view.
 void check_revoking_between_peek_and_reserve(conformance::Pair pair) {
   const RegionMemory read;
   const RegionMemory advertised;
@@ -193,7 +193,7 @@ void check_revoking_between_peek_and_reserve(conformance::Pair pair) {
   CHECK(pair.a->revoked());
 }
 
-// The other way round.
+// In the reverse order.
 void check_revoking_between_reserve_and_peek(conformance::Pair pair) {
   const RegionMemory read;
   const RegionMemory advertised;
@@ -228,10 +228,10 @@ TEST_CASE("shared memory is a transport: threads") {
 TEST_CASE("shared memory is a transport: processes") {
   conformance::check({"shm/processes", [](std::uint64_t) { return processes_pair(); }, true});
 }
-TEST_CASE("shared memory is a transport: threads that take turns") {
+TEST_CASE("shared memory is a transport: oversubscribed threads") {
   conformance::check({"shm/threads/turns", [](std::uint64_t) { return threads_pair(false); }, false});
 }
-TEST_CASE("shared memory is a transport: processes that take turns") {
+TEST_CASE("shared memory is a transport: oversubscribed processes") {
   conformance::check({"shm/processes/turns", [](std::uint64_t) { return processes_pair(false); }, true});
 }
 
@@ -239,27 +239,27 @@ TEST_CASE("shared memory is a transport: processors that are far") {
   conformance::check({"shm/threads/far", [](std::uint64_t) { return threads_pair(true, true); }, false});
   conformance::check({"shm/processes/far", [](std::uint64_t) { return processes_pair(true, true); }, true});
 }
-TEST_CASE("whether a processor is far follows from how long its lines take") {
+TEST_CASE("the load time of a processor's lines determines whether it is far") {
   shm::Distance distance(false);
   const auto note = [&](int times, std::int64_t ns) {
     for (int i = 0; i < times; ++i) distance.note(ns);
     return distance.far();
   };
   CHECK_FALSE(note(7, 140));
-  CHECK_FALSE(note(20, 100'000));  // somebody else's turn says nothing
-  CHECK_FALSE(note(20, 97));       // nor does what is neither the one nor the other
+  CHECK_FALSE(note(20, 100'000));  // a time slice of another thread is not evidence
+  CHECK_FALSE(note(20, 97));       // nor is a value between the two
   CHECK(note(1, 140));
-  CHECK(note(15, 45));  // ranks that have moved together are believed as slowly
+  CHECK(note(15, 45));  // ranks that have moved together need as many measurements
   CHECK_FALSE(note(1, 45));
   CHECK_FALSE(note(50, 45));
   CHECK(note(16, 140));
   for (int i = 0; i < 1000; ++i) {
-    CHECK(note(3, 45));  // mixed measurements change no mind
+    CHECK(note(3, 45));  // mixed measurements do not reverse a decision
     CHECK(note(3, 140));
   }
   CHECK(shm::Distance(true).far());
 }
-TEST_CASE("the time that a line took counts where the peer has written it since") {
+TEST_CASE("the load time of a line counts if the peer has written it since") {
   shm::Distance distance(true);
   std::atomic<std::uint32_t> word{7};
   for (int i = 0; i < 100; ++i) CHECK(distance.load(word, 7) == 7);  // from this processor's own cache
@@ -335,7 +335,7 @@ TEST_CASE("revoke: a rank waits for a thread that reads its memory without limit
   check_revoke_timeout(processes_pair(), false);
 }
 
-TEST_CASE("whoever has ended no longer touches memory of the peer") {
+TEST_CASE("an ended side no longer touches memory of the peer") {
   conformance::Pair pair = processes_pair();
   const RegionMemory memory;
   send_zcopy(pair, memory);
@@ -346,7 +346,7 @@ TEST_CASE("whoever has ended no longer touches memory of the peer") {
   CHECK(pair.a->revoked());
 }
 
-TEST_CASE("a reader whose peer has revoked its memory hears of it in the end") {
+TEST_CASE("a reader whose peer has revoked its memory notices in the end") {
   conformance::Pair pair = threads_pair();
   const RegionMemory memory;
   send_zcopy(pair, memory);
@@ -384,7 +384,7 @@ TEST_CASE("memory that was advertised and never used is unmapped") {
   const int before = mapped_regions();
   RegionMemory memory;
   pair.a->recv().advertise(0, memory.source(), 0, kBytes);
-  // Nobody resolves the advertisement; the next operation hears of the region all the same.
+  // The advertisement is not resolved; the next operation still processes the news about the region.
   pair.b->begin_operation({});
   CHECK(mapped_regions() == before + 2);
   memory.free();
@@ -393,7 +393,7 @@ TEST_CASE("memory that was advertised and never used is unmapped") {
   CHECK(mapped_regions() == before);
 }
 
-TEST_CASE("an operation that overwrites what it has sent sends copies, between ranks with processors of their own") {
+TEST_CASE("an operation that overwrites sent input sends copies, between ranks with their own processors") {
   const bool own_processor = GENERATE(true, false);
   const bool processes = GENERATE(true, false);
   CAPTURE(own_processor, processes);
@@ -401,7 +401,7 @@ TEST_CASE("an operation that overwrites what it has sent sends copies, between r
   RegionMemory memory;
   SendLane& lane = pair.a->send();
   RecvLane& peer = pair.b->recv();
-  // Sends all of the memory, and says whether any of it is left for the peer to read.
+  // Sends all of the memory; whether the peer may read any of it.
   const auto leaves_any = [&](MemoryUse use) {
     pair.a->begin_operation(use);
     bool left = false;

@@ -1,4 +1,4 @@
-// The simulated network: conformance under many seeds and settings, and its own promises.
+// The simulated network: conformance under many seeds and settings, and its own guarantees.
 #include <vector>
 
 #include "catch_compat.h"
@@ -26,7 +26,7 @@ void check_with(const std::string& name, const sim::Options& options) {
   conformance::check({name, [=](std::uint64_t seed) { return make_pair(seed, options); }, true});
 }
 
-// Sizes in which the first bytes of a lane are taken, 0 for a refusal, when all of it is pushed.
+// The sizes in which the lane takes its first bytes, 0 for a refusal, when all of it is pushed.
 std::vector<std::size_t> cuts(std::uint64_t seed, int from, int to) {
   sim::Options options;
   options.capacity_bytes = 1 << 30;
@@ -96,7 +96,7 @@ TEST_CASE("links between the same ranks pair up in order") {
   CHECK(b2->recv().peek(8).size == 8);
 }
 
-TEST_CASE("a killed rank is named on every link of its own") {
+TEST_CASE("a killed rank is named on each of its links") {
   Network network(1, 3, {.slots = Slots::kNever, .benign = true});
   const auto zero_one = network.link(0, 1);
   const auto one_zero = network.link(1, 0);

@@ -14,7 +14,7 @@ enum class Family { kIpv4, kIpv6, kUnix };
 std::string name_of(Family family);
 // Whether a socket of the family can be bound to its loopback address here.
 bool available(Family family);
-// `count` connected pairs: the i-th of .first with the i-th of .second. Ends the test where that fails.
+// `count` connected pairs: the i-th of .first with the i-th of .second. Ends the test on an error.
 std::pair<std::vector<UniqueFd>, std::vector<UniqueFd>> connected(Family family, int count);
 
 }  // namespace tutti::internal::transport::conformance

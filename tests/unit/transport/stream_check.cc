@@ -85,7 +85,7 @@ bool Checker::step() {
   const Message& message = script_.messages[message_];
   const std::size_t left = message.begin + message.size - received_;
   const bool pull = reading_ == Reading::kPull || (reading_ == Reading::kBoth && random_() % 2 == 0);
-  // A transport without a shorter way always pulls nothing.
+  // A transport without a faster path always pulls nothing.
   return step_line(message, left) || (pull && step_pull(message, left)) || step_peek(message, left);
 }
 
@@ -102,7 +102,7 @@ bool Checker::step_peek(const Message& message, std::size_t left) {
   return true;
 }
 
-// All of a short message, or nothing: how long it is, only the sender knows.
+// All of a short message, or nothing: only the sender knows its length.
 bool Checker::step_line(const Message& message, std::size_t left) {
   if (!lane_.has_lines() || random_() % 2 == 0 || !lane_.line_arrived()) return false;
   const Fingerprint other = fingerprint_of(message.fingerprint.sequence + 1);

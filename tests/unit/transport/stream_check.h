@@ -26,8 +26,8 @@ struct Script {
 Script make_script(std::uint64_t seed, int messages, std::size_t longest_bytes);
 Fingerprint fingerprint_of(std::uint32_t sequence);
 
-// What a sender does at each step: pushes, or writes in place where the lane offers it, or through a line of memory
-// where it has these.
+// The actions of a sender: pushes, or writes in place if the lane supports it, or through a line of memory if it has
+// lines.
 class Feeder {
  public:
   Feeder(SendLane& lane, const Script& script, std::uint64_t seed) : lane_(lane), script_(script), random_(seed) {}
@@ -54,7 +54,7 @@ class Feeder {
 
 enum class Reading { kPeek, kPull, kBoth };
 
-// What a receiver does: compares every byte and fingerprint with the script.
+// The actions of a receiver: compares every byte and fingerprint with the script.
 class Checker {
  public:
   Checker(RecvLane& lane, const Script& script, Reading reading, std::uint64_t seed)

@@ -27,7 +27,7 @@ constexpr int kRounds = 15;
 constexpr std::int64_t kPatienceMs = 20'000;
 constexpr Fingerprint kFingerprint{1, 2, 3};
 
-// Ends the program rather than waiting for ever.
+// Ends the program instead of waiting without end.
 class Watch {
  public:
   void idle() {
@@ -41,7 +41,7 @@ class Watch {
   std::uint64_t count_ = 0;
 };
 
-// One end, either way.
+// One end, in either direction.
 struct Port {
   std::function<void(std::span<const std::byte>)> send;
   std::function<void(std::span<std::byte>)> receive;         // into user memory
@@ -177,8 +177,8 @@ int main(int argc, char** argv) {
   options.socket_buffer_bytes = argc > 2 ? std::atoi(argv[2]) : 0;
   auto [bare_a, bare_b] = conformance::connected(conformance::Family::kIpv4, 1);
   auto [fds_a, fds_b] = conformance::connected(conformance::Family::kIpv4, streams);
-  // The bare sockets stay as the kernel made them, so that a buffer size on the links can be judged; 8
-  // bytes that await an answer never meet Nagle's delay.
+  // The kernel's defaults stay for the bare sockets, so that the effect of a buffer size on the links can be judged; 8
+  // bytes that await an answer are not delayed by Nagle's algorithm.
   auto link_a = tcp::make_link(std::move(fds_a), options);
   auto link_b = tcp::make_link(std::move(fds_b), options);
   if (!link_a.is_ok() || !link_b.is_ok()) return 1;

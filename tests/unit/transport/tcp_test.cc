@@ -1,4 +1,4 @@
-// The tcp transport: conformance over every kind of socket, and what only it can get wrong.
+// The tcp transport: conformance over every kind of socket, and errors that only it can make.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void check_family(Family family) {
   conformance::check({name, [=](std::uint64_t) { return make_pair(family, streams); }, true});
 }
 
-// Looks at the lane until it has failed or ten seconds are over.
+// Looks at the lane until it has failed or ten seconds have passed.
 Status failure_of(RecvLane& lane) {
   const Deadline deadline = Deadline::after_ms(10'000);
   while (lane.status().is_ok() && !deadline.passed()) {
@@ -78,7 +78,7 @@ TEST_CASE("a tcp link has 1 to 16 streams") {
   CHECK(tcp::make_link(conformance::connected(Family::kUnix, 16).first, {}).is_ok());
 }
 
-TEST_CASE("a descriptor that is no socket makes no link") {
+TEST_CASE("a descriptor that is not a socket makes no link") {
   std::array<int, 2> ends{};
   REQUIRE(::pipe(ends.data()) == 0);
   std::vector<UniqueFd> streams;
@@ -155,7 +155,7 @@ TEST_CASE("a reset connection names the peer and the cause") {
   CHECK(status.message().find("reset") != std::string::npos);
 }
 
-TEST_CASE("the end of a connection wakes who sleeps, and names the peer") {
+TEST_CASE("the end of a connection wakes a sleeping thread, and the error names the peer") {
   auto [a, b] = conformance::connected(Family::kIpv4, 1);
   const auto link = link_over(std::move(a), 7);
   auto set = EventSet::create();
