@@ -44,7 +44,11 @@ class RaceCheck {
 
   struct Cell {
     std::uint32_t writer = kNobody;
-    std::vector<std::uint32_t> readers;  // since the writer
+    std::uint32_t readers = kNobody;  // since the writer: the last one, in readers_
+  };
+  struct Reader {
+    std::uint32_t step = 0;
+    std::uint32_t before = kNobody;  // the one before it of the same cell, in readers_
   };
 
   [[nodiscard]] bool copies_onto_itself(const Step& s) const {
@@ -67,14 +71,16 @@ class RaceCheck {
   const char* read(std::uint32_t i, Cell& cell) {
     ++accesses_;
     if (cell.writer != kNobody && !ordered(cell.writer, i)) return "reads without waiting for the write of";
-    cell.readers.push_back(i);
+    readers_.push_back({i, cell.readers});
+    cell.readers = static_cast<std::uint32_t>(readers_.size() - 1);
     return nullptr;
   }
 
   const char* write(std::uint32_t i, Cell& cell) {
     ++accesses_;
     bool waits_for_reader = false;
-    for (const std::uint32_t r : cell.readers) {
+    for (std::uint32_t at = cell.readers; at != kNobody; at = readers_[at].before) {
+      const std::uint32_t r = readers_[at].step;
       if (r == i) continue;
       if (!ordered(r, i)) return "overwrites without waiting for the read of";
       waits_for_reader = true;
@@ -82,7 +88,7 @@ class RaceCheck {
     if (cell.writer != kNobody && !waits_for_reader && !ordered(cell.writer, i)) {
       return "overwrites without waiting for the write of";
     }
-    cell.readers.clear();
+    cell.readers = kNobody;
     cell.writer = i;
     return nullptr;
   }
@@ -112,6 +118,7 @@ class RaceCheck {
   const bool in_place_;
   std::size_t& accesses_;
   std::vector<Cell> cells_;
+  std::vector<Reader> readers_;            // of all cells
   std::vector<std::uint32_t> waited_for_;  // per step, the last step that has listed it
   std::uint32_t other_ = 0;
 };
