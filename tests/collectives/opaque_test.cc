@@ -5,7 +5,11 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/types.h"
@@ -43,11 +47,63 @@ std::byte value(std::size_t rank, std::size_t i) {
   return low(static_cast<unsigned>((rank + 3) * 2654435761u + i * (2 * rank + 7) + (i >> 7) * 11));
 }
 
+// The data that the ranks of a job send, and the results of its combinations. All ranks and all calls share one model,
+// so each byte is computed once.
+class Model {
+ public:
+  // most_bytes: of a block, without the elements by which the blocks of one call differ.
+  Model(std::size_t ranks, std::size_t most_bytes) : bytes_(ranks * (most_bytes + ranks * kElementBytes.back())) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      sent_.emplace_back(bytes_);
+      for (std::size_t i = 0; i < bytes_; ++i) sent_[r][i] = value(r, i);
+    }
+  }
+
+  // The rank's vector from byte `begin` on. REQUIRES: begin + bytes are within the vector.
+  [[nodiscard]] const std::byte* sent(std::size_t rank, std::size_t begin, std::size_t bytes) const {
+    if (begin + bytes > bytes_) std::abort();
+    return sent_[rank].data() + begin;
+  }
+  // The combination of the vectors of ranks 0 to `ranks` - 1, in this order, from byte `begin` on. REQUIRES: whole elements, ranks > 0.
+  [[nodiscard]] const std::byte* combined(std::size_t ranks, std::size_t size, bool commutes, std::size_t begin,
+                                          std::size_t bytes) {
+    if (begin + bytes > bytes_) std::abort();
+    const std::lock_guard lock(mutex_);
+    return grow(ranks, size, commutes, begin + bytes) + begin;
+  }
+
+ private:
+  struct Sum {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t length = 0;  // the bytes that have been computed; they do not change any more
+  };
+
+  // REQUIRES: mutex_ is held.
+  const std::byte* grow(std::size_t ranks, std::size_t size, bool commutes, std::size_t length) {
+    if (ranks == 1) return sent_[0].data();
+    Sum& sum = sums_[{ranks, size, commutes}];
+    if (sum.bytes == nullptr) sum.bytes.reset(new std::byte[bytes_]);
+    if (length > sum.length) {
+      const std::byte* const before = grow(ranks - 1, size, commutes, length);
+      for (std::size_t i = sum.length; i < length; i += size)
+        (commutes ? add : compose)(before + i, &sent_[ranks - 1][i], &sum.bytes[i], size);
+      sum.length = length;
+    }
+    return sum.bytes.get();
+  }
+
+  std::size_t bytes_;
+  std::vector<Bytes> sent_;
+  std::mutex mutex_;
+  std::map<std::tuple<std::size_t, std::size_t, bool>, Sum> sums_;
+};
+
 // One call on one rank. In collectives whose counts may differ, blocks have different counts.
 class Trial {
  public:
-  Trial(Collective collective, std::size_t size, std::size_t count, bool commutes, int rank, int ranks)
-      : info_(info_of(collective)),
+  Trial(Model* model, Collective collective, std::size_t size, std::size_t count, bool commutes, int rank, int ranks)
+      : model_(model),
+        info_(info_of(collective)),
         collective_(collective),
         size_(size),
         count_(count),
@@ -92,11 +148,10 @@ class Trial {
     if (context_.wrong) return text() + ": the function was called with what it should not be";
     if (number(result->back()) != number(kUntouched) || (misalign > 0 && (*result)[misalign - 1] != kUntouched))
       return text() + ": what lies beside the elements was touched";
-    const Bytes expected = model(out);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      if (to[i] != expected[i]) return text() + ": byte " + std::to_string(i) + " is wrong";
-    }
-    return {};
+    const Bytes expected = expected_in(out);
+    if (expected.empty() || std::memcmp(to, expected.data(), expected.size()) == 0) return {};
+    const auto wrong = std::mismatch(expected.begin(), expected.end(), to).first - expected.begin();
+    return text() + ": byte " + std::to_string(wrong) + " is wrong";
   }
 
  private:
@@ -111,7 +166,8 @@ class Trial {
     return {0, total_};
   }
   void fill(std::byte* buffer, std::size_t rank, const Extent& e) const {
-    for (std::size_t i = 0; i < e.count * size_; ++i) buffer[i] = value(rank, e.begin * size_ + i);
+    const std::size_t bytes = e.count * size_;
+    if (bytes != 0) std::memcpy(buffer, model_->sent(rank, e.begin * size_, bytes), bytes);
   }
   [[nodiscard]] std::string text() const {
     return std::string(name_of(collective_)) + " of " + std::to_string(count_) + " elements of " +
@@ -141,7 +197,7 @@ class Trial {
     }
   }
   tuttiResult_t issue_reduction(const std::byte* from, std::byte* to) {
-    context_.combine = combine();
+    context_.combine = commutes_ ? &add : &compose;
     context_.size = size_;
     context_.datatype = type_;
     tuttiRedOp_t op = tuttiSum;
@@ -162,9 +218,8 @@ class Trial {
     return result;
   }
 
-  [[nodiscard]] Combine combine() const { return commutes_ ? &add : &compose; }
   // The expected contents of this rank's output.
-  [[nodiscard]] Bytes model(const Extent& out) const {
+  [[nodiscard]] Bytes expected_in(const Extent& out) const {
     Bytes all(out.count * size_);
     if (out.count == 0) return all;
     if (combines(collective_)) {
@@ -172,13 +227,7 @@ class Trial {
                                 : collective_ == Collective::kExscan ? rank_
                                                                      : n_;
       if (ranks == 0) return {};
-      fill(all.data(), 0, out);
-      Bytes next(all.size());
-      for (std::size_t r = 1; r < ranks; ++r) {
-        fill(next.data(), r, out);
-        for (std::size_t i = 0; i < out.count; ++i)
-          combine()(&all[i * size_], &next[i * size_], &all[i * size_], size_);
-      }
+      std::memcpy(all.data(), model_->combined(ranks, size_, commutes_, out.begin * size_, all.size()), all.size());
       return all;
     }
     if (collective_ == Collective::kBroadcast || collective_ == Collective::kScatter ||
@@ -198,6 +247,7 @@ class Trial {
     return all;
   }
 
+  Model* model_;
   const CollectiveInfo& info_;
   Collective collective_;
   std::size_t size_;
@@ -216,25 +266,23 @@ class Trial {
 };
 
 // Round the ring, in a group.
-std::string pass_on(tuttiDataType_t type, std::size_t size, std::size_t count, tuttiComm_t comm, int rank, int ranks) {
+std::string pass_on(const Model& model, tuttiDataType_t type, std::size_t bytes, std::size_t count, tuttiComm_t comm,
+                    int rank, int ranks) {
   const int next = (rank + 1) % ranks;
   const int before = (rank + ranks - 1) % ranks;
-  Bytes sent(count * size);
-  Bytes received(count * size + 1, kUntouched);
-  for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = value(static_cast<std::size_t>(rank), i);
+  Bytes received(bytes + 1, kUntouched);
   (void)tuttiGroupStart();
-  (void)tuttiSend(sent.data(), count, type, next, comm, nullptr);
+  (void)tuttiSend(model.sent(static_cast<std::size_t>(rank), 0, bytes), count, type, next, comm, nullptr);
   (void)tuttiRecv(received.data(), count, type, before, comm, nullptr);
   if (tuttiGroupEnd() != tuttiSuccess) return tuttiGetLastError(comm);
-  for (std::size_t i = 0; i < sent.size(); ++i) {
-    if (received[i] != value(static_cast<std::size_t>(before), i))
-      return "byte " + std::to_string(i) + " was passed wrong";
-  }
+  const std::byte* const expected = model.sent(static_cast<std::size_t>(before), 0, bytes);
+  const auto wrong = std::mismatch(expected, expected + bytes, received.begin()).first - expected;
+  if (static_cast<std::size_t>(wrong) != bytes) return "byte " + std::to_string(wrong) + " was passed wrong";
   return received.back() == kUntouched ? "" : "a receive wrote too much";
 }
 
 // All collectives, with element sizes and counts for blocks of up to `most_bytes`.
-std::string run_all(tuttiComm_t comm, int rank, int ranks, std::size_t most_bytes) {
+std::string run_all(Model* model, tuttiComm_t comm, int rank, int ranks, std::size_t most_bytes) {
   tuttiStream_t stream = nullptr;
   if (tuttiStreamCreate(&stream) != tuttiSuccess) return "no stream";
   std::string wrong;
@@ -255,11 +303,11 @@ std::string run_all(tuttiComm_t comm, int rank, int ranks, std::size_t most_byte
           if (!wrong.empty() || (commutes && !combines(collective))) continue;
           // All-to-alls in place have one count.
           const bool in_place = ++drawn % 3 == 0 && collective != Collective::kAllToAllV;
-          wrong = Trial(collective, size, count, commutes, rank, ranks)
+          wrong = Trial(model, collective, size, count, commutes, rank, ranks)
                       .run(type, comm, drawn % 5 == 0 ? stream : nullptr, in_place, drawn % 4 == 1 ? 1 : 0);
         }
       }
-      if (wrong.empty()) wrong = pass_on(type, size, count, comm, rank, ranks);
+      if (wrong.empty()) wrong = pass_on(*model, type, count * size, count, comm, rank, ranks);
     }
     if (tuttiTypeDestroy(type, comm) != tuttiSuccess && wrong.empty()) wrong = tuttiGetLastError(comm);
   }
@@ -269,13 +317,14 @@ std::string run_all(tuttiComm_t comm, int rank, int ranks, std::size_t most_byte
 
 void require_all(RunJob run, int ranks, const std::string& transports, std::size_t most_bytes) {
   INFO(transports << " with " << ranks << " ranks");
+  Model model(static_cast<std::size_t>(ranks), most_bytes);
   const auto outcomes = run(ranks, transports, [&](tuttiComm_t comm, int rank, int n) {
-    return Outcome{run_all(comm, rank, n, most_bytes)};
+    return Outcome{run_all(&model, comm, rank, n, most_bytes)};
   });
   REQUIRE(wrong_of(outcomes) == "");
 }
 
-constexpr std::size_t kLong = kThreadSanitizer ? 100'000 : 1'400'000;
+constexpr std::size_t kLong = kThreadSanitizer ? 100'000 : kAddressSanitizer ? 700'000 : 1'400'000;
 
 }  // namespace
 
