@@ -64,7 +64,8 @@ class Model {
     if (begin + bytes > bytes_) std::abort();
     return sent_[rank].data() + begin;
   }
-  // The combination of the vectors of ranks 0 to `ranks` - 1, in this order, from byte `begin` on. REQUIRES: whole elements, ranks > 0.
+  // The combination of the vectors of ranks 0 to `ranks` - 1, in this order, from byte `begin` on. REQUIRES: whole
+  // elements, ranks > 0.
   [[nodiscard]] const std::byte* combined(std::size_t ranks, std::size_t size, bool commutes, std::size_t begin,
                                           std::size_t bytes) {
     if (begin + bytes > bytes_) std::abort();

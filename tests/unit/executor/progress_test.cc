@@ -17,6 +17,14 @@ using transport::conformance::Family;
 // This long without any progress is a deadlock.
 constexpr std::int64_t kStuckMs = 20'000;
 
+// Three ranks are the fewest that algorithms for powers of two must fold. All algorithms serve four, in pairs on two
+// hosts.
+std::vector<int> rank_counts() {
+  if (kThreadSanitizer) return {3};
+  if (kAddressSanitizer) return {3, 4};
+  return {2, 3, 4, 5};
+}
+
 // The divisions into hosts that an algorithm needs: none, or pairs of ranks.
 std::vector<algorithms::World> worlds_of(int ranks) {
   algorithms::Hosts::Lists pairs;
@@ -140,7 +148,7 @@ TEST_CASE("a send does not wait for a longer zero-copy message while nothing mov
 }
 
 TEST_CASE("every algorithm ends if only large pieces use zero copy") {
-  for (const int ranks : kThreadSanitizer ? std::vector{3} : std::vector{2, 3, 4, 5}) {
+  for (const int ranks : rank_counts()) {
     for_all_algorithms(ranks, [&](const algorithms::AlgorithmEntry& entry, const algorithms::World& world) {
       // Thresholds around the sizes of chunks and of steps of several chunks.
       for (const std::size_t zcopy_bytes : {1'000U, 4'096U, 6'000U, 12'000U, 19'000U}) {
@@ -158,7 +166,7 @@ TEST_CASE("every algorithm ends if only large pieces use zero copy") {
 }
 
 TEST_CASE("operations end over lanes that hold 64 bytes") {
-  for (const int ranks : kThreadSanitizer ? std::vector{3} : std::vector{2, 3, 4, 5}) {
+  for (const int ranks : rank_counts()) {
     for (const std::uint64_t seed : {1U, 2U}) {
       for_all_algorithms(ranks, [&](const algorithms::AlgorithmEntry& entry, const algorithms::World& world) {
         transport::sim::Options options;
@@ -175,10 +183,14 @@ TEST_CASE("operations end over lanes that hold 64 bytes") {
   }
 }
 
+// The number of streams decides how a message is cut; the number of ranks decides which rank waits for which. So only
+// three ranks run with several streams.
 TEST_CASE("operations end over sockets of the smallest buffers") {
-  for (const int ranks : kThreadSanitizer ? std::vector{3} : std::vector{2, 3, 4, 5}) {
+  for (const int ranks : rank_counts()) {
     for (const std::size_t bytes : {1U << 10, 16U << 10, 100U << 10, 1U << 20}) {
-      for (const int streams : {1, 2, 16}) check_sockets(Family::kUnix, ranks, streams, bytes);
+      for (const int streams : {1, 2, 16}) {
+        if (streams == 1 || ranks == 3) check_sockets(Family::kUnix, ranks, streams, bytes);
+      }
     }
   }
 }
