@@ -1,5 +1,7 @@
 """The guests' kernel: which of /boot, its first file system, and the soft-iWARP driver built for it."""
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -16,6 +18,14 @@ SIW_HEADER = "include/uapi/rdma/siw-abi.h"
 
 class Unavailable(Exception):
     """Something that must be installed is not."""
+
+
+@contextlib.contextmanager
+def alone(lock):
+    """Held by one process at a time: of tests that begin together, the first makes what all need."""
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class Kernel:
@@ -79,8 +89,12 @@ class Kernel:
         """Builds the soft-iWARP driver, which Debian ships as source only. Returns the module's path. Made once per
         kernel; takes half a minute, nearly all of it to unpack the source."""
         module = cache / f"siw-{self.release}.ko"
-        if module.is_file():
-            return module
+        with alone(cache / "siw.lock"):
+            if not module.is_file():
+                self.make_siw(cache, module)
+        return module
+
+    def make_siw(self, cache, module):
         version = ".".join(self.release.split(".")[:2])
         source = pathlib.Path(f"/usr/src/linux-source-{version}.tar.xz")
         headers = self.modules / "build"
@@ -98,4 +112,3 @@ class Kernel:
             raise RuntimeError(f"the soft-iWARP driver cannot be built:\n{made.stdout}")
         (tree / SIW_SOURCE / "siw.ko").rename(module)
         subprocess.run(["rm", "-rf", str(tree)], check=True)
-        return module
