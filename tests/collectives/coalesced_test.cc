@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "sanitizers.h"
 #include "suites.h"
 
 namespace tutti::internal::test {
@@ -172,8 +173,9 @@ void require_programs(RunJob run, int ranks, const std::string& transports, std:
 }  // namespace
 
 TEST_CASE("small collectives of a group between threads", "[threads]") {
-  for (const int ranks : {1, 2, 3, 4, 7}) require_programs(run_threads, ranks, "shm", 60);
-  require_programs(run_threads, 3, "tcp", 40);
+  constexpr std::uint32_t kShare = kAnySanitizer ? 4 : 1;
+  for (const int ranks : {1, 2, 3, 4, 7}) require_programs(run_threads, ranks, "shm", 60 / kShare);
+  require_programs(run_threads, 3, "tcp", 40 / kShare);
   require_programs(run_threads, 3, "sim:5", 10);
 }
 

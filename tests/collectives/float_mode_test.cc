@@ -19,7 +19,7 @@
 namespace tutti::internal::test {
 namespace {
 
-constexpr std::size_t kManyElements = kThreadSanitizer ? 2'000 : 50'000;
+constexpr std::size_t kManyElements = kAnySanitizer ? 2'000 : 50'000;
 
 // Denormal numbers, and numbers whose sums and products have to be rounded.
 std::vector<std::byte> operand(DataType type, std::size_t count, int rank) {

@@ -23,7 +23,7 @@ namespace {
 
 using RunJob = std::vector<Outcome> (*)(int ranks, const std::string& transports, const Body& body);
 
-constexpr int kCycles = kThreadSanitizer ? 100 : 1000;
+constexpr int kCycles = kAnySanitizer ? 100 : 1000;
 // A connection that was made again, because the peer was slow to answer, is closed when the peer next connects.
 constexpr std::int64_t kRedialled = 3;
 // Epoll sets of a rank's communicators, for any number of them.

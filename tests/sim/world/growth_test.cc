@@ -6,12 +6,16 @@
 #include <vector>
 
 #include "catch_compat.h"
+#include "sanitizers.h"
 #include "sim/world/job.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::sim;
 
 namespace {
+
+// A sanitizer, which makes everything many times slower, needs no more to see every way through the code.
+constexpr int kMany = tutti::internal::test::kAnySanitizer ? 96 : 256;
 
 WorldOptions seeded() {
   WorldOptions options;
@@ -152,7 +156,7 @@ Most joining(int ranks) {
 }  // namespace
 
 TEST_CASE("growth: of ranks that join, each sends a table to its children, in a bounded number of messages") {
-  const int ranks = GENERATE(64, 256);
+  const int ranks = GENERATE(64, kMany);
   const Most most = joining(ranks);
   INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
   CHECK(most.sends <= 40);
@@ -161,7 +165,7 @@ TEST_CASE("growth: of ranks that join, each sends a table to its children, in a 
 }
 
 TEST_CASE("growth: the root service polls no rank that waits for the others to join") {
-  const int ranks = GENERATE(64, 256);
+  const int ranks = GENERATE(64, kMany);
   JobWorld job(ranks, seeded());
   REQUIRE(job.run_to(Phase::kWatching, 60'000));
   const std::uint64_t polled = job.rank(0).process->traffic.polled;
@@ -172,7 +176,7 @@ TEST_CASE("growth: the root service polls no rank that waits for the others to j
 }
 
 TEST_CASE("growth: the death of a rank costs each other one a bounded number of messages and bytes") {
-  const int ranks = GENERATE(16, 64, 256);
+  const int ranks = GENERATE(16, 64, kMany);
   const Most most = dying(ranks);
   INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
   CHECK(most.sends <= 32);
@@ -180,7 +184,7 @@ TEST_CASE("growth: the death of a rank costs each other one a bounded number of 
 }
 
 TEST_CASE("growth: a communicator's leave notices pass its members and those between them, and no other rank") {
-  const int ranks = GENERATE(64, 256);
+  const int ranks = GENERATE(64, kMany);
   const Most most = leaving_groups(ranks);
   INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
   CHECK(most.sends <= 80);
@@ -188,7 +192,7 @@ TEST_CASE("growth: a communicator's leave notices pass its members and those bet
 }
 
 TEST_CASE("growth: parts and failures of small communicators pass their members and those between them") {
-  const int ranks = GENERATE(64, 256);
+  const int ranks = GENERATE(64, kMany);
   const Traffic all = failing_groups(ranks);
   INFO(ranks << " ranks: " << all.sends << " messages, " << all.bytes << " bytes");
   // Of eight neighbouring ranks the farthest are about 2 log4(n) connections apart. Sent to all ranks, each of n/8
@@ -198,7 +202,7 @@ TEST_CASE("growth: parts and failures of small communicators pass their members 
 }
 
 TEST_CASE("growth: ranks that leave together send a bounded number of messages and bytes, however many they are") {
-  const int ranks = GENERATE(16, 64, 256);
+  const int ranks = GENERATE(16, 64, kMany);
   const Most most = leaving(ranks);
   INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
   // To each of five neighbours: that all have left, and that this rank leaves the job; before that some ranges of

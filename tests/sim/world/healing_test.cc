@@ -24,7 +24,7 @@ constexpr std::int64_t kLongMs = 60'000;
 constexpr std::int64_t kHeardMs = 100;  // all ranks must know within this time
 // The same for a rank that has died together with its only neighbour.
 constexpr std::int64_t kMissedMs = 1000;
-constexpr unsigned kSeeds = kAnySanitizer ? 10 : 200;
+constexpr unsigned kSeeds = kAnySanitizer ? 4 : 200;
 
 bool contains(const Status& status, const std::string& part) {
   return status.message().find(part) != std::string::npos;

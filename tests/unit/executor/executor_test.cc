@@ -35,21 +35,20 @@ void check_all(int ranks, const std::vector<std::size_t>& counts, bool simulated
 }  // namespace
 
 TEST_CASE("every algorithm computes its collective over shared memory between threads") {
-  for (const int ranks : rank_counts({1, 2, 3, 4, 5, 8}, {1, 2, 5, 8})) {
+  for (const int ranks : rank_counts({1, 2, 3, 4, 5, 8}, {1, 4, 5})) {
     check_all(ranks, {1, 7, 1000, 40'000}, false, false, 1);
   }
 }
 
 TEST_CASE("every algorithm computes its collective over shared memory to far processors") {
-  for (const int ranks : rank_counts({2, 3, 5, 8}, {2, 5}))
-    check_all(ranks, {1000, 40'000}, false, false, 3, true, true);
+  for (const int ranks : rank_counts({2, 3, 5, 8}, {3})) check_all(ranks, {1000, 40'000}, false, false, 3, true, true);
 }
 
 TEST_CASE("every algorithm computes its collective over shared memory between oversubscribed ranks") {
   for (const int ranks : rank_counts({2, 3, 4, 8}, {3, 4})) check_all(ranks, {1, 7, 40'000}, false, false, 1, false);
 }
 
-TEST_CASE("every algorithm computes its collective if one thread drives all ranks") {
+TEST_CASE("every algorithm computes its collective if one thread drives all ranks", "[one_thread]") {
   for (const int ranks : rank_counts({1, 2, 3, 4, 5, 8}, {1, 2, 5})) {
     for (const bool own_processors : {true, false}) {
       check_all(ranks, {1, 7, 1000, 40'000}, false, false, 1, own_processors, false, Rig::Drive::kOneThread);
@@ -63,7 +62,7 @@ TEST_CASE("every algorithm computes its collective if one thread drives some ran
   }
 }
 
-TEST_CASE("a long operation gives way after a bounded number of bytes to others of the same driver") {
+TEST_CASE("a long operation gives way after a bounded number of bytes to others of the same driver", "[one_thread]") {
   for (const char* algorithm : {"ring", "recursive_doubling", "halving_doubling"}) {
     const algorithms::AlgorithmEntry* const entry = algorithms::find(Collective::kAllReduce, algorithm);
     REQUIRE(entry != nullptr);
@@ -79,7 +78,7 @@ TEST_CASE("a long operation gives way after a bounded number of bytes to others 
 }
 
 // Otherwise the thread that drives it sleeps until a peer acts, and the peer may be waiting for that very operation.
-TEST_CASE("an operation that has nothing to do has done all that it can") {
+TEST_CASE("an operation that has nothing to do has done all that it can", "[one_thread]") {
   for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
     for (const int ranks : rank_counts({2, 4, 8}, {4})) {
       if (!entry.supports({ranks, {}})) continue;
@@ -97,7 +96,7 @@ TEST_CASE("an operation that has nothing to do has done all that it can") {
   }
 }
 
-TEST_CASE("one thread drives all ranks over an adverse network") {
+TEST_CASE("one thread drives all ranks over an adverse network", "[one_thread]") {
   for (const bool zcopy : {false, true}) {
     for (const int ranks : rank_counts({2, 3, 4, 7}, {3})) {
       check_all(ranks, {1, 5, 3000, 20'000}, true, zcopy, 31, true, false, Rig::Drive::kOneThread);

@@ -92,12 +92,14 @@ std::vector<std::byte> sample(DataType whole, std::size_t bytes, unsigned seed) 
 // Two operands and their correct combination; and guarded memory in which to combine parts of them.
 struct Bench {
   DataType type;
+  ReduceOp op;
   std::size_t size;
   std::vector<std::byte> a, b, expected;
   std::vector<std::byte> target_memory, also_memory, a_memory, b_memory;
 
-  Bench(DataType t, ReduceOp op)
+  Bench(DataType t, ReduceOp o)
       : type(t),
+        op(o),
         size(size_of(t)),
         a(sample(t, kMaxBytes, 1)),
         b(sample(t, kMaxBytes, 2)),
@@ -113,6 +115,8 @@ struct Bench {
     const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
     return memory.data() + kGuardBytes + (64 - address % 64) % 64 + misalignment;
   }
+
+  [[nodiscard]] bool adds_or_multiplies() const { return op == ReduceOp::kSum || op == ReduceOp::kProd; }
 
   enum class Where { kApart, kInA, kInB };
 
@@ -160,13 +164,17 @@ struct Bench {
 };
 
 // The release build tests all lengths and all misalignments. Under a sanitizer, which makes that ten times as slow, it
-// is a sample: every length to 1 KiB, within which the loops of all kernels begin and end in every way, and then every
-// seventh; of the misalignments the multiples of 8 and those just before them.
-std::size_t length_after(std::size_t count, std::size_t size) {
-  return count + (test::kAnySanitizer && count * size >= 1024 ? 7 : 1);
+// is a sample. Sums and products take every length to 1 KiB, within which the loops of all kernels begin and end in
+// every way, and then every seventh; of the misalignments the multiples of 8 and those just before them. The other
+// operators go through the same loops (loops_inl.h) and touch the same memory.
+std::size_t length_after(const Bench& bench, std::size_t count) {
+  const bool each = !test::kAnySanitizer || (bench.adds_or_multiplies() && count * bench.size < 1024);
+  return count + (each ? 1 : 7);
 }
-std::size_t misalignment_after(std::size_t at) {
-  return at + (test::kAnySanitizer && at % 8 == 0 ? 7 : 1);
+std::size_t misalignment_after(const Bench& bench, std::size_t at) {
+  if (!test::kAnySanitizer) return at + 1;
+  if (!bench.adds_or_multiplies()) return at + 13;
+  return at + (at % 8 == 0 ? 7 : 1);
 }
 
 // All lengths with changing misalignments; then all misalignments with some lengths. Returns the first
@@ -188,12 +196,12 @@ std::string first_failure(Bench& bench, const Kernels& kernels) {
     return "";
   };
   std::string failure;
-  for (std::size_t count = 0; count <= 1000 && failure.empty(); count = length_after(count, bench.size)) {
+  for (std::size_t count = 0; count <= 1000 && failure.empty(); count = length_after(bench, count)) {
     // Elements aligned to their size on even counts, anywhere on odd ones.
     const std::size_t step = count % 2 == 0 ? bench.size : 1;
     failure = run(count, count / 2 * step % 64, count / 2 * 5 * step % 64, count / 2 * 11 * step % 64);
   }
-  for (std::size_t at = 0; at < 64 && failure.empty(); at = misalignment_after(at)) {
+  for (std::size_t at = 0; at < 64 && failure.empty(); at = misalignment_after(bench, at)) {
     for (const std::size_t count : {std::size_t{19}, 2048 / bench.size - 1, 2048 / bench.size + 67 + at, 5003 - at}) {
       failure = run(count, at, at * 3 % 64, (at * 7 + 8) % 64);
       if (failure.empty()) failure = run(count, at, at, at);
