@@ -4,6 +4,7 @@ PyTorch has no CUDA here; the backend serves any device whose memory tutti takes
 
 import ctypes
 import datetime
+import fcntl
 import importlib.util
 import os
 import pathlib
@@ -26,15 +27,22 @@ _BACKEND = "cpu:tutti,standin:tutti"
 
 
 @pytest.fixture(scope="module")
-def device_module(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The module of the device, built by another process: what one registers that loads it stays for all tests."""
-    folder = tmp_path_factory.mktemp("device")
+def device_module() -> pathlib.Path:
+    """The module of the device, built by another process: what one registers that loads it stays for all tests.
+
+    Compiled once for all workers, and again if something has changed."""
+    folder = _ROOT / "build/torch/stand_in_device"
+    folder.mkdir(parents=True, exist_ok=True)
     source = pathlib.Path(__file__).with_name("stand_in_device.cc")
     build = (
         "import torch.utils.cpp_extension as e\n"
         f"e.load('stand_in_device', ['{source}'], extra_cflags=['-std=c++20', '-O1'], build_directory='{folder}')"
     )
-    subprocess.run([sys.executable, "-c", build], check=True, stdout=subprocess.PIPE)
+    with open(folder / "alone", "w", encoding="utf-8") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        # PyTorch's own lock stays if its process is killed, and would be waited for without end.
+        (folder / "lock").unlink(missing_ok=True)
+        subprocess.run([sys.executable, "-c", build], check=True, stdout=subprocess.PIPE)
     return folder / "stand_in_device.so"
 
 
