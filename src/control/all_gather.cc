@@ -138,7 +138,7 @@ void AllGather::pass_on(std::uint32_t round, bool at_once) {
       told = at.places;
     }
   }
-  if (waits && due_ns_ == 0) due_ns_ = now_ns() + wait_ms_ * 1'000'000;
+  if (waits && due_ns_ == 0) due_ns_ = now_ns() + wait_ms_ * kNsPerMs;
   if (!complete) return;
   // This rank has all parts, and may be stopped from now on. So it first sends its own part to the others.
   neighbours_.flush();
@@ -166,6 +166,14 @@ void AllGather::advance(std::int64_t now_ns) {
 void AllGather::meet(int job_rank) {
   const MutexLock lock(shared_.mutex);
   for (auto& [round, at] : gatherings_) at.told.erase(job_rank);
+}
+
+void AllGather::say_again() {
+  {
+    const MutexLock lock(shared_.mutex);
+    for (auto& [round, at] : gatherings_) at.told.clear();
+  }
+  pass_on_all();
 }
 
 }  // namespace tutti::internal::control

@@ -50,6 +50,9 @@ class AllGather {
   void advance(std::int64_t now_ns);
   // A rank has become a neighbour, perhaps again.
   void meet(int job_rank);
+  // After a healing. Parts that a neighbour was sent may have been lost on their way beyond it: sends all parts of the
+  // rounds under way again.
+  void say_again();
   // The last frames with this rank's parts, which other ranks may still need.
   [[nodiscard]] const std::vector<std::string>& own() const { return own_; }
 

@@ -7,7 +7,6 @@
 namespace tutti::internal::control {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
 // Almost all ranks find another parent sooner.
 constexpr std::int64_t kRootAsksMs = 100;
 constexpr std::int64_t kAllAskMs = 8000;     // if the root does not ask: it may be stopped
@@ -38,15 +37,15 @@ void AwaitedRanks::found(int rank) {
 }
 
 std::int64_t AwaitedRanks::ask_ns(const Awaited& awaited, bool is_root) {
-  return std::max(awaited.not_before_ns, awaited.since_ns + (is_root ? kRootAsksMs : kAllAskMs) * kMs);
+  return std::max(awaited.not_before_ns, awaited.since_ns + (is_root ? kRootAsksMs : kAllAskMs) * kNsPerMs);
 }
 
 void AwaitedRanks::prepare(net::PollSet* set, bool is_root) {
   const std::int64_t now = now_ns();
   for (auto& [rank, awaited] : awaited_) {
-    const std::int64_t next_ns = awaited.dial ? awaited.asked_ns + kAskMs * kMs : ask_ns(awaited, is_root);
+    const std::int64_t next_ns = awaited.dial ? awaited.asked_ns + kAskMs * kNsPerMs : ask_ns(awaited, is_root);
     // A due rank does not make this wait end at once: the ranks being asked come first.
-    set->wake_at(Deadline::after_ms(std::max(kLeastWaitMs, (next_ns - now + kMs - 1) / kMs)));
+    set->wake_at(Deadline::after_ms(std::max(kLeastWaitMs, (next_ns - now + kNsPerMs - 1) / kNsPerMs)));
     if (awaited.dial) awaited.dial->prepare(set);
   }
 }
@@ -76,7 +75,7 @@ std::vector<int> AwaitedRanks::judge(const net::PollSet& set, bool is_root) {
 void AwaitedRanks::begin_asking(int rank, Awaited* awaited) const {
   awaited->dial = dialler_.dial(rank, DialPurpose::kQuery);
   awaited->asked_ns = now_ns();
-  if (!awaited->dial) awaited->not_before_ns = awaited->asked_ns + kLongestMs * kMs;
+  if (!awaited->dial) awaited->not_before_ns = awaited->asked_ns + kLongestMs * kNsPerMs;
 }
 
 // Decides from the answer of the rank or of its host, or from a missing answer.
@@ -84,12 +83,12 @@ bool AwaitedRanks::is_lost(int rank, Awaited* awaited, const net::PollSet& set) 
   const std::int64_t now = now_ns();
   const auto pause = [&](std::int64_t ms) {
     awaited->dial.reset();
-    awaited->not_before_ns = now + ms * kMs;
+    awaited->not_before_ns = now + ms * kNsPerMs;
   };
   if (awaited->dial) {
     awaited->dial->process(set);
     const bool refused = awaited->dial->gone_for(kRefusedMs);
-    if (refused && awaited->refused_ns == 0) awaited->refused_ns = now - kRefusedMs * kMs;
+    if (refused && awaited->refused_ns == 0) awaited->refused_ns = now - kRefusedMs * kNsPerMs;
     if (awaited->dial->done()) {  // it is alive, and gets time to find a parent
       awaited->since_ns = now;
       awaited->refused_ns = 0;
@@ -97,12 +96,12 @@ bool AwaitedRanks::is_lost(int rank, Awaited* awaited, const net::PollSet& set) 
       pause(kAskAgainMs);
     } else if (refused && dialler_.counts_as_dead(rank, awaited->refused_ns)) {
       return true;
-    } else if (now >= awaited->asked_ns + kAskMs * kMs) {
+    } else if (now >= awaited->asked_ns + kAskMs * kNsPerMs) {
       pause(awaited->pause_ms);
       awaited->pause_ms = std::min(awaited->pause_ms * 2, kLongestMs);
     }
   }
-  return now >= awaited->since_ns + silence_ms_ * kMs;
+  return now >= awaited->since_ns + silence_ms_ * kNsPerMs;
 }
 
 }  // namespace tutti::internal::control

@@ -164,9 +164,11 @@ void CommAgent::on_notice(const Notice& notice, const std::string& frame, Reach 
   pass_on_at_once();  // everything that arrived before it
   // Tells the other ranks first: a thread that learns of the failure here may end this process.
   notice_ = frame;
-  // This rank's own notice goes to all neighbours: see frame_router.h.
-  from == nullptr || reach == Reach::kJob ? tree_.neighbours().flood(frame, from)
-                                          : tree_.neighbours().flood_to(members_.name().members, frame, from);
+  // This rank's own notice goes to all neighbours: see frame_router.h. A notice for all ranks of the job has been sent.
+  if (reach == Reach::kMembers) {
+    from == nullptr ? tree_.neighbours().flood(frame, nullptr)
+                    : tree_.neighbours().flood_to(members_.name().members, frame, from);
+  }
   tree_.neighbours().flush();
   fail_here(Status(notice.code, notice.text));
 }
@@ -175,10 +177,14 @@ void CommAgent::fail(const Notice& notice) {
   on_notice(notice, pack_notice(members_.name(), notice), Reach::kMembers, nullptr);
 }
 
-// Members of the other communicator may not be members of this one, so the notice goes to all ranks.
+// Members of the other communicator may not be members of this one, so the notice goes to all ranks. It is sent even if
+// this communicator has failed before: its members do not forward the frames of the other one.
 void CommAgent::fail_by_clash(int from) {
+  if (std::exchange(told_clash_, true)) return;
   const Notice notice = clash_of_ids(from);
-  on_notice(notice, pack_notice(members_.name(), notice, FrameKind::kClash), Reach::kJob, nullptr);
+  const std::string frame = pack_notice(members_.name(), notice, FrameKind::kClash);
+  tree_.neighbours().flood(frame, nullptr);
+  on_notice(notice, frame, Reach::kJob, nullptr);
 }
 
 // Tells only the other ranks: this one knows.
@@ -348,6 +354,7 @@ void CommAgent::meet(int job_rank) {
 // Resends in the original order, and includes other ranks' messages: those ranks may be gone, or a member that already
 // knows a message may not have forwarded it.
 void CommAgent::say_again() {
+  if (id() != 0 && !leave_notices_.is_over()) gathers_.say_again();
   for (const std::string& frame : told()) tree_.neighbours().flood(frame, nullptr);
   if (asked_for_calls_) {
     tree_.neighbours().flood(pack_compare(members_.name()), nullptr);

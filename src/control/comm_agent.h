@@ -112,6 +112,7 @@ class CommAgent {
   RankSet heard_of_;         // the places of ranks that are known to have made their parts
   bool any_notice_ = false;  // all members know of a failure, or will be told
   std::string notice_;       // the frame with the failure, unless it was a death
+  bool told_clash_ = false;  // all ranks of the job know that another communicator has this id
   bool asked_for_calls_ = false;
 };
 

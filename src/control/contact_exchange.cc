@@ -35,7 +35,7 @@ void ContactExchange::pass_on(bool at_once) {
   if (!waits) {
     due_ns_ = 0;
   } else if (due_ns_ == 0) {
-    due_ns_ = now_ns() + wait_ms_ * 1'000'000;
+    due_ns_ = now_ns() + wait_ms_ * kNsPerMs;
   }
 }
 

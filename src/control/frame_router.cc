@@ -73,13 +73,17 @@ bool FrameRouter::hear_for_members(const Header& header, net::Unpacker* unpacker
     claim({header.comm, header.members});
     return true;
   }
+  // All ranks of the job hear of a clash, also by way of members that have failed already.
+  if (header.kind == FrameKind::kClash) {
+    if (keep_passed(header, frame)) neighbours_.flood(frame, from);
+    if (comm != nullptr) return comm->hear(header, unpacker, frame, from);
+    keep_early(header, frame);
+    return true;
+  }
   const bool once = header.kind >= FrameKind::kNotice;
   const bool by_member = comm != nullptr && (once || header.kind == FrameKind::kParts);
   const bool known = comm == nullptr && once && !keep_passed(header, frame);
-  if (!by_member && !known) {
-    header.kind == FrameKind::kClash ? neighbours_.flood(frame, from)
-                                     : neighbours_.flood_to(header.members, frame, from);
-  }
+  if (!by_member && !known) neighbours_.flood_to(header.members, frame, from);
   if (comm != nullptr) return comm->hear(header, unpacker, frame, from);
   keep_early(header, frame);
   return true;

@@ -10,7 +10,6 @@
 namespace tutti::internal::control {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
 // If an answer is late by this time, it will not come: a rank on its way has died.
 constexpr std::int64_t kForgetMs = 1000;
 constexpr std::size_t kMaxRounds = 1024;  // inquiries that a non-member follows at a time
@@ -21,10 +20,10 @@ constexpr std::size_t kMaxRounds = 1024;  // inquiries that a non-member follows
 Inquiries::Round* Inquiries::begin(CommId comm, Round::Phase phase, const Question& question) {
   if (rounds_.size() >= kMaxRounds && comms_.find(comm) == nullptr && !rounds_.contains(comm)) return nullptr;
   const std::int64_t now = now_ns();
-  Round* const round = &(rounds_[comm] = {phase, ++token_, question, now + question.patience_ms * kMs, 0, {}, {}});
+  Round* const round = &(rounds_[comm] = {phase, ++token_, question, now + question.patience_ms * kNsPerMs, 0, {}, {}});
   const bool answers = phase == Round::Phase::kProbing && neighbours_.parent() == nullptr;
   const std::int64_t reports_ms = inquiry_ms(question.patience_ms) - question.patience_ms;
-  round->end_ns = round->due_ns + (reports_ms + (answers ? 0 : kForgetMs)) * kMs;
+  round->end_ns = round->due_ns + (reports_ms + (answers ? 0 : kForgetMs)) * kNsPerMs;
   return round;
 }
 
@@ -149,7 +148,7 @@ void Inquiries::prepare(net::PollSet* set) const {
   const std::int64_t now = now_ns();
   for (const auto& [comm, round] : rounds_) {
     const std::int64_t next = round.due_ns != 0 ? round.due_ns : round.end_ns;
-    set->wake_at(Deadline::after_ms(next <= now ? 0 : (next - now + kMs - 1) / kMs));
+    set->wake_at(Deadline::after_ms(next <= now ? 0 : (next - now + kNsPerMs - 1) / kNsPerMs));
   }
 }
 

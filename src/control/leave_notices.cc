@@ -86,7 +86,7 @@ void LeaveNotices::pass_on(bool at_once) {
   if (!waits) {
     due_ns_ = 0;
   } else if (due_ns_ == 0) {
-    due_ns_ = now_ns() + kMergeMs * 1'000'000;
+    due_ns_ = now_ns() + kMergeMs * kNsPerMs;
   }
 }
 

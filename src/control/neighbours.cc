@@ -103,7 +103,7 @@ void Neighbours::prepare(net::PollSet* set) {
 void Neighbours::look_for_silence() {
   const std::int64_t now = now_ns();
   if (now < next_look_ns_) return;
-  next_look_ns_ = now + net::silence_look_ms(silence_ms_) * 1'000'000;
+  next_look_ns_ = now + net::silence_look_ms(silence_ms_) * kNsPerMs;
   for (Neighbour& neighbour : all_) {
     if (neighbour.socket.valid() && net::is_silent(neighbour.socket.get(), silence_ms_)) neighbour.ended = true;
   }

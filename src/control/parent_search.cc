@@ -8,7 +8,6 @@
 namespace tutti::internal::control {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
 // When a job ends, all ranks leave at once, and none needs a new parent.
 constexpr std::int64_t kPauseMs = 10;
 constexpr std::int64_t kLongestPauseMs = 500;
@@ -21,8 +20,8 @@ constexpr std::int64_t kNextMs = 20;
 void ParentSearch::begin() {
   if (search_ || view_.rank() == 0) return;
   search_.emplace();
-  search_->begin_ns = now_ns() + kPauseMs * kMs;
-  search_->end_ns = search_->begin_ns + silence_ms_ * kMs;
+  search_->begin_ns = now_ns() + kPauseMs * kNsPerMs;
+  search_->end_ns = search_->begin_ns + silence_ms_ * kNsPerMs;
   search_->pause_ms = kPauseMs;
   shortage_ = {};
 }
@@ -31,13 +30,13 @@ void ParentSearch::prepare(net::PollSet* set) {
   if (!search_) return;
   const std::int64_t now = now_ns();
   const auto wake_at = [&](std::int64_t at_ns) {
-    set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, at_ns - now + kMs - 1) / kMs));
+    set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, at_ns - now + kNsPerMs - 1) / kNsPerMs));
   };
   for (Candidate& candidate : search_->asked) {
     candidate.polled = candidate.socket.valid();
     if (candidate.polled) candidate.entry = set->add(candidate.socket.get(), POLLIN);
     if (candidate.dial) candidate.dial->prepare(set);
-    wake_at(candidate.since_ns + kCandidateMs * kMs);
+    wake_at(candidate.since_ns + kCandidateMs * kNsPerMs);
   }
   const bool may_ask = search_->asked.empty() || (!search_->left.empty() && now < search_->end_ns);
   if (may_ask) wake_at(std::max(search_->begin_ns, search_->asked.empty() ? 0 : search_->next_ns));
@@ -63,7 +62,7 @@ std::optional<ParentSearch::Parent> ParentSearch::read(const net::PollSet& set, 
 
 // False if the candidate is no longer asked.
 bool ParentSearch::advance(Candidate* candidate, const net::PollSet& set, std::vector<int>* dead) {
-  const bool late = now_ns() >= candidate->since_ns + kCandidateMs * kMs;
+  const bool late = now_ns() >= candidate->since_ns + kCandidateMs * kNsPerMs;
   if (!candidate->dial) {
     if (candidate->socket.valid() && late) search_->silent.insert(host_of(candidate->rank));
     return candidate->socket.valid() && !late;
@@ -103,7 +102,7 @@ ParentSearch::State ParentSearch::ask(bool needed) {
     }
     if (now >= search.end_ns) return end_as(shortage_.is_ok() ? State::kSilent : State::kUnable);
     if (search.left.empty() && std::exchange(search.asked_any, false)) {
-      search.begin_ns = now + search.pause_ms * kMs;  // all have been asked
+      search.begin_ns = now + search.pause_ms * kNsPerMs;  // all have been asked
       search.pause_ms = std::min(search.pause_ms * 2, kLongestPauseMs);
       return State::kOn;
     }
@@ -134,7 +133,7 @@ void ParentSearch::dial(int rank) {
   candidate.rank = rank;
   candidate.since_ns = now_ns();
   candidate.dial = std::move(made);
-  search_->next_ns = candidate.since_ns + kNextMs * kMs;
+  search_->next_ns = candidate.since_ns + kNextMs * kNsPerMs;
 }
 
 }  // namespace tutti::internal::control

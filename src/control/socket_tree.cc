@@ -12,6 +12,7 @@
 
 #include "control/comm_agent.h"
 #include "control/control_comm.h"
+#include "os/clock.h"
 #include "os/kernel.h"
 
 namespace tutti::internal {
@@ -157,7 +158,7 @@ void SocketTree::handle_commands() {
 // While no rank receives its leave notice, a rank stays, but only for a limited time.
 bool SocketTree::may_go(const CommAgent& comm) {
   if (!comm.leave_notices().has_parted() || healing_.is_heard(comm.leave_notices().is_over())) return true;
-  if (go_by_ns_ == 0) go_by_ns_ = now_ns() + kGoMs * 1'000'000;
+  if (go_by_ns_ == 0) go_by_ns_ = now_ns() + kGoMs * kNsPerMs;
   return now_ns() >= go_by_ns_;
 }
 
@@ -282,10 +283,7 @@ void SocketTree::on_death(const Death& death, const Neighbour* from) {
 
 // The rank has left for good.
 void SocketTree::on_bye(int rank, const std::string& frame, Neighbour* from) {
-  if (from->rank == rank) {
-    from->said_bye = true;
-    if (!departing_) part_from(from);
-  }
+  if (from->rank == rank && !std::exchange(from->said_bye, true) && !departing_) part_from(from);
   if (!view_.add_bye(rank, now_ns())) return;
   pass_on_at_once();
   if (!job_is_over()) neighbours_.flood(frame, from);

@@ -9,7 +9,6 @@
 namespace tutti::internal::control {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
 // Soon after a leave notice, a rank whose host refuses may have left as well: the ranks that would forward its notice
 // have left with it, or died. It counts as dead after this time.
 constexpr std::int64_t kLeavingMs = 5000;
@@ -31,9 +30,9 @@ std::unique_ptr<net::Dial> TreeDialler::dial(int rank, DialPurpose purpose) cons
 
 bool TreeDialler::counts_as_dead(int rank, std::int64_t refused_ns) const {
   const std::int64_t now = now_ns();
-  const std::int64_t recent_ns = now - kLeavingMs * kMs;
+  const std::int64_t recent_ns = now - kLeavingMs * kNsPerMs;
   const bool leaving = view_.last_bye_ns() > recent_ns || comms_.may_have_left(rank, recent_ns);
-  return now - refused_ns >= (leaving ? kLeavingMs : kRefusedMs) * kMs;
+  return now - refused_ns >= (leaving ? kLeavingMs : kRefusedMs) * kNsPerMs;
 }
 
 }  // namespace tutti::internal::control

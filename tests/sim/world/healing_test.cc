@@ -1,7 +1,6 @@
 // Ranks that die or leave while others continue: the others find new neighbours in the tree, and receive each other's
 // messages as before. In the simulated world: see world.h.
 #include <algorithm>
-#include <memory>
 #include <numeric>
 #include <random>
 #include <set>
@@ -10,9 +9,8 @@
 
 #include "catch_compat.h"
 #include "control/tree_shape.h"
-#include "join/join.h"
 #include "sanitizers.h"
-#include "sim/world/world.h"
+#include "sim/world/family.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::sim;
@@ -20,144 +18,7 @@ using tutti::internal::test::kAnySanitizer;
 
 namespace {
 
-constexpr std::int64_t kLongMs = 60'000;
-constexpr std::int64_t kHeardMs = 100;  // all ranks must know within this time
-// The same for a rank that has died together with its only neighbour.
-constexpr std::int64_t kMissedMs = 1000;
 constexpr unsigned kSeeds = kAnySanitizer ? 4 : 200;
-
-bool contains(const Status& status, const std::string& part) {
-  return status.message().find(part) != std::string::npos;
-}
-
-bool is_in(const std::vector<int>& list, int rank) {
-  return std::find(list.begin(), list.end(), rank) != list.end();
-}
-
-// A rank with the job's communicator and perhaps one with only some ranks.
-struct Rank {
-  Process* process = nullptr;
-  std::shared_ptr<FailureState> failure = std::make_shared<FailureState>();
-  std::shared_ptr<FailureState> part_failure = std::make_shared<FailureState>();
-  std::unique_ptr<ControlTree> part;
-  std::unique_ptr<ControlTree> whole;
-  Status status;
-  bool ready = false;
-
-  Status join_job(const UniqueIdBytes& id, int rank, int ranks) {
-    Settings settings;
-    settings.wait_notice_ms = 0;
-    Result<Job> job = join(id, rank, ranks, settings, Deadline::after_ms(kLongMs));
-    if (!job.is_ok()) return job.status();
-    whole = std::move(job->tree);
-    if (Status s = whole->all_gather("x", Deadline::after_ms(kLongMs)).status(); !s.is_ok()) return s;
-    return whole->watch(failure, {});
-  }
-  Status split_off(std::uint64_t id, const std::vector<int>& members) {
-    auto tree = whole->split(id, members);
-    if (!tree.is_ok()) return tree.status();
-    part = std::move(tree).value();
-    if (Status s = part->all_gather("y", Deadline::after_ms(kLongMs)).status(); !s.is_ok()) return s;
-    return part->watch(part_failure, {});
-  }
-};
-
-// A job whose ranks are ready, with a communicator of its `members`. They do nothing more by themselves.
-class Family {
- public:
-  Family(unsigned seed, int ranks, std::vector<int> members) : members_(std::move(members)), world_(with(seed)) {
-    for (int rank = 0; rank < ranks; ++rank) all_.emplace_back(std::make_unique<Rank>());
-    for (int rank = 0; rank < ranks; ++rank) at(rank).process = world_.start("rank", [this, rank] { live(rank); });
-    const bool ready = world_.run_until(
-        [this] { return std::all_of(all_.begin(), all_.end(), [](const auto& rank) { return rank->ready; }); },
-        kLongMs);
-    INFO(world_.report());
-    REQUIRE(ready);
-    for (const auto& rank : all_) REQUIRE(rank->status.message() == "");
-  }
-  ~Family() { CHECK(world_.finish()); }
-  Family(const Family&) = delete;
-  Family& operator=(const Family&) = delete;
-
-  [[nodiscard]] World& world() { return world_; }
-  [[nodiscard]] Rank& at(int rank) { return *all_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] const std::vector<int>& members() const { return members_; }
-  void kill(int rank) { world_.kill(at(rank).process); }
-  void stop(int rank) { world_.stop(at(rank).process); }
-  // Runs `action` in a thread of the rank, until it returns.
-  void have(int rank, const std::function<void(Rank*)>& action) {
-    bool done = false;
-    world_.start_thread(at(rank).process, [&] {
-      action(&at(rank));
-      done = true;
-    });
-    const bool in_time = world_.run_until([&] { return done; }, kLongMs);
-    INFO(world_.report());
-    REQUIRE(in_time);
-  }
-  [[nodiscard]] bool eventually(const std::function<bool()>& condition, std::int64_t ms = 20'000) {
-    return world_.run_until(condition, ms);
-  }
-  // Its name in the members' communicator.
-  [[nodiscard]] std::string name_of(int rank) const {
-    return "rank " + std::to_string(std::find(members_.begin(), members_.end(), rank) - members_.begin());
-  }
-  [[nodiscard]] std::vector<int> living_members() {
-    std::vector<int> living;
-    for (const int rank : members_) {
-      if (!at(rank).process->dead && !at(rank).process->stopped) living.push_back(rank);
-    }
-    return living;
-  }
-  void expect_heard(int victim, std::int64_t within_ms = kHeardMs) {
-    const std::int64_t until_ms = world_.elapsed_ms() + within_ms;
-    for (const int rank : living_members()) {
-      INFO("rank " << rank << " of " << all_.size() << " is to hear that " << victim << " has died");
-      REQUIRE(eventually([&] { return at(rank).part_failure->failed(); }, until_ms - world_.elapsed_ms() + 1));
-      CHECK(contains(at(rank).part_failure->status(), name_of(victim) + " (host "));
-      CHECK(contains(at(rank).part_failure->status(), "died"));
-    }
-  }
-
- private:
-  static WorldOptions with(unsigned seed) {
-    WorldOptions options;
-    options.seed = seed;
-    return options;
-  }
-  void live(int rank) {
-    Rank& self = at(rank);
-    if (rank == 0) {
-      Settings settings;
-      settings.wait_notice_ms = 0;
-      id_ = create_unique_id(settings).value();
-      world_.open(&has_id_);
-    }
-    world_.pass(has_id_);
-    self.status = self.join_job(id_, rank, static_cast<int>(all_.size()));
-    if (self.status.is_ok() && is_in(members_, rank)) self.status = self.split_off(7, members_);
-    self.ready = true;
-    world_.pass(end_);
-    self.part.reset();
-    self.whole.reset();
-  }
-
-  const std::vector<int> members_;
-  std::vector<std::unique_ptr<Rank>> all_;
-  UniqueIdBytes id_{};
-  Gate has_id_;
-  Gate end_;  // opens when the world ends
-  World world_;
-};
-
-// All ranks but some.
-std::vector<int> all_but(int ranks, const std::vector<int>& others) {
-  std::vector<int> result;
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (!is_in(others, rank)) result.push_back(rank);
-  }
-  return result;
-}
 
 }  // namespace
 
@@ -431,4 +292,35 @@ TEST_CASE("silent ranks do not prevent a rank from finding another parent") {
   job.have(21, [](Rank* self) { self->part->announce_failure(Status::aborted("enough")); });
   REQUIRE(job.eventually([&] { return job.at(12).part_failure->failed(); }, 2000));
   CHECK(job.at(12).part_failure->status().message() == "rank 9: enough");
+}
+
+TEST_CASE("a notice reaches the members though the rank that it was on its way through has died") {
+  // The way from rank 6 to rank 21 goes through ranks 1 and 5. Rank 1 has passed the notice on to rank 5, which has
+  // not, and does not answer when rank 21 asks it to be its parent. So rank 21 asks rank 0, which has not heard the
+  // notice.
+  Family job(GENERATE(range(0U, 20U)), 22, {6, 21});
+  job.stop(5);
+  job.have(6, [](Rank* self) { self->part->announce_failure(Status::aborted("enough")); });
+  job.world().run_for(50);
+  job.stop(1);
+  job.kill(5);
+  job.world().run_for(200);
+  CHECK_FALSE(job.at(21).part_failure->failed());
+  job.world().go_on(job.at(1).process);
+  REQUIRE(job.eventually([&] { return job.at(21).part_failure->failed(); }, kMissedMs));
+  CHECK(job.at(21).part_failure->status().message() == "rank 0: enough");
+}
+
+TEST_CASE("a group is made although parts of it were lost with a rank that is not a member") {
+  // Rank 21 is below rank 5, which is below rank 1. Rank 2 has forwarded the parts that it knows, and rank 5 none of
+  // them, when rank 5 dies. Rank 3 comes later, so the group is still incomplete.
+  Family job(GENERATE(range(0U, 20U)), 26, {});
+  Group group{{0, 2, 3, 21}, {}};
+  job.stop(5);
+  job.split_off(&group, {0, 2, 21});
+  job.world().run_for(200);
+  job.kill(5);
+  job.world().run_for(2000);
+  job.split_off(&group, {3});
+  CHECK(job.eventually([&] { return group.is_made(); }, kMissedMs));
 }

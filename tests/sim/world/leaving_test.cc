@@ -2,10 +2,13 @@
 #include <algorithm>
 
 #include "catch_compat.h"
+#include "sanitizers.h"
+#include "sim/world/family.h"
 #include "sim/world/job.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::sim;
+using tutti::internal::test::kAnySanitizer;
 
 namespace {
 
@@ -46,4 +49,25 @@ TEST_CASE("leaving: a rank's part in an all-gather comes before its leave notice
     CHECK(job.rank(rank).error().is_ok());
   }
   CHECK(job.world().finish());
+}
+
+TEST_CASE("leaving: a rank that is stopped while it says so does not make others take a living rank for dead") {
+  // Rank 1 has told some of its neighbours, before its n-th step. Those find other parents, and tell them that it has
+  // left. So it hears that from other ranks when it goes on.
+  const unsigned step = GENERATE(range(1U, 60U));
+  const unsigned seed = GENERATE(range(0U, kAnySanitizer ? 1U : 5U));
+  INFO("seed " << seed << ", step " << step);
+  Family job(seed, 26, {});
+  Process* const process = job.at(1).process;
+  World::at_step(process, step, [&job, process] {
+    job.stop(1);
+    job.world().after_ms(100, [&job, process] { job.world().go_on(process); });
+  });
+  job.world().start_thread(process, [&job] { job.at(1).whole->leave(); });
+  job.world().run_for(1000);
+  for (const int rank : all_but(26, {1})) {
+    INFO("rank " << rank);
+    CHECK(job.at(rank).failure->departed(1));
+    CHECK(job.at(rank).failure->status().message() == "");
+  }
 }
