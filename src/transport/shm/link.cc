@@ -67,8 +67,9 @@ class ShmLink final : public PlainLink {
   }
   [[nodiscard]] bool revoked() noexcept override {
     if (state_.theirs->in_access.value.load(std::memory_order_seq_cst) == 0) return true;
-    if (state_.pair != nullptr && EndWatch::hung_up(state_.pair->socket())) return true;
-    return !state_.same_process && revoke_deadline_.passed();
+    // A thread of this process ends its access in any case, even if the pair's socket has been shut down.
+    if (state_.same_process) return false;
+    return (state_.pair != nullptr && EndWatch::hung_up(state_.pair->socket())) || revoke_deadline_.passed();
   }
 
  private:

@@ -62,6 +62,7 @@ void PairLinks::forget(std::uint64_t id) {
 Result<const SideMemory*> PairLinks::theirs(std::uint64_t id, Turns turns) const {
   const auto at = theirs_.find(id);
   if (at == theirs_.end()) return nullptr;
+  if (!at->second.failure.is_ok()) return at->second.failure;
   if (at->second.turns == turns) return at->second.memory;
   return Status::remote(fmt::format("the two sides do not agree on how ranks share processors: {} there, {} here",
                                     name_of(at->second.turns), name_of(turns)));
@@ -86,8 +87,10 @@ Status PairLinks::apply_open(const PairMessage& message) {
     return Status::remote("protocol error: an unexpected message about a link");
   }
   auto side = view_->at(message.place, sizeof(SideMemory));
-  if (!side.is_ok()) return side.status();
-  theirs_[message.number] = {reinterpret_cast<const SideMemory*>(*side), message.turns, false};
+  // If this process lacks memory or address space, only this link fails.
+  if (!side.is_ok() && side.status().code() != Code::kSystemError) return side.status();
+  const auto* const memory = side.is_ok() ? reinterpret_cast<const SideMemory*>(*side) : nullptr;
+  theirs_[message.number] = {memory, message.turns, false, side.status()};
   return {};
 }
 

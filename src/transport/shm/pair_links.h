@@ -50,6 +50,7 @@ class PairLinks {
     const SideMemory* memory = nullptr;
     Turns turns = Turns::kNone;
     bool answered = false;  // by kClose, although this side never opened it
+    Status failure;         // why this process cannot map `memory`
   };
   struct Own {
     Arena::Block side;

@@ -1,6 +1,7 @@
 // The shared state of two processes for all their links: when links are connected, and what remains of them.
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <utility>
 #include <vector>
@@ -48,6 +50,24 @@ struct Links {
   }
   std::unique_ptr<Link> a;
   std::unique_ptr<Link> b;
+};
+
+// While it exists, this process can map only `bytes` bytes more.
+class LittleAddressSpace {
+ public:
+  explicit LittleAddressSpace(std::size_t bytes) {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    REQUIRE(getrlimit(RLIMIT_AS, &before_) == 0);
+    const rlimit little{pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + bytes, before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_AS, &little) == 0);
+  }
+  ~LittleAddressSpace() { setrlimit(RLIMIT_AS, &before_); }
+  LittleAddressSpace(const LittleAddressSpace&) = delete;
+  LittleAddressSpace& operator=(const LittleAddressSpace&) = delete;
+
+ private:
+  rlimit before_{};
 };
 
 // The address of side `a` of the next link with that number.
@@ -189,6 +209,46 @@ TEST_CASE("a pair that has lost its peer is unusable, and so is the peer's") {
     CHECK_FALSE(ends.b->is_usable());
   }
   CHECK_FALSE(ends.a->is_usable());
+}
+
+TEST_CASE("the end of a pair's socket does not end the access of a thread of this process") {
+  const bool same_process = GENERATE(false, true);
+  const conformance::SharedEnds ends;
+  auto [a, b] = ends.open(1, kTurns);
+  PairLinkMemory& peer = *b;
+  const std::unique_ptr<Link> link = make_link(std::move(a), same_process, {1, true});
+  peer.own().in_access.value.store(1);
+  REQUIRE(::shutdown(ends.a->socket(), SHUT_RDWR) == 0);
+  link->revoke();
+  CHECK(link->revoked() == !same_process);
+  peer.own().in_access.value.store(0);
+  CHECK(link->revoked());
+}
+
+TEST_CASE("a link whose memory this process cannot map fails alone") {
+  const conformance::SharedEnds ends;
+  Links links(ends, 1);
+  const auto a = std::move(ends.a->open(2, kTurns).value());
+  // More links than one extent has room for.
+  std::vector<std::unique_ptr<PairLinkMemory>> many;
+  for (std::uint64_t id = 3; many.size() * sizeof(SideMemory) < kExtentBytes + kExtentBytes / 16; ++id) {
+    many.push_back(std::move(ends.a->open(id, kTurns).value()));
+  }
+  {
+    const LittleAddressSpace little(kExtentBytes - kExtentBytes / 8);
+    for (int looks = 0; looks < 1000; ++looks) {
+      ends.b->tidy();
+      static_cast<void>(many.back()->connect());
+    }
+  }
+  CHECK(ends.a->is_usable());
+  CHECK(ends.b->is_usable());
+  REQUIRE(push(*links.a, 5000));
+  CHECK(receive(*links.b, 5000));
+  const auto b = std::move(ends.b->open(2, kTurns).value());
+  CHECK(b->connect().value());
+  const auto failed = std::move(ends.b->open(many.size() + 2, kTurns).value());
+  CHECK(failed->connect().status().code() == Code::kSystemError);
 }
 
 TEST_CASE("an arena allocates zeros, and reuses memory") {
