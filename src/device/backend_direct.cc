@@ -70,13 +70,17 @@ Status DeviceBackend::open_windows(const DeviceRendezvous::AllGather& all_gather
 void DeviceBackend::bring(DeviceSubmission* own) {
   const DeviceRendezvous::Launch launch = rendezvous_->bring(rank(), own);
   if (launch.all.empty()) return;
+  // Also if this throws: the other ranks wait for it.
+  const struct Finish {
+    DeviceRendezvous& rendezvous;
+    ~Finish() { rendezvous.finish(); }
+  } finish{*rendezvous_};
   if (launch.one_device && can_run_directly(launch.all)) {
     const Status status = guarded([&] { return submit_directly(launch.all); });
     for (DeviceSubmission* const one : launch.all) one->status = status;
   } else {
     submit_staged(launch.all);
   }
-  rendezvous_->finish();
 }
 
 // In a stream of the first rank, after the work in the other ranks' streams.

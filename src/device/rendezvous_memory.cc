@@ -85,7 +85,10 @@ Result<SharedMemory> make_shared_memory(std::size_t bytes, const CudaDevice& dev
   auto control = memory::PinnedMemory::instance().take(sizeof(DirectControl), device);
   if (!control.is_ok()) return control.status();
   auto memory = device.take_zeroed(bytes);
-  if (!memory.is_ok()) return memory.status();
+  if (!memory.is_ok()) {
+    memory::PinnedMemory::instance().give_back(*control);
+    return memory.status();
+  }
   return SharedMemory{*memory, bytes, new (control->memory) DirectControl()};
 }
 
@@ -95,11 +98,14 @@ Result<SharedMemory> take_window(const CudaDevice& device) {
   MutexLock lock(shares().mutex);
   std::size_t& taken = shares().of[&device].window_bytes;
   const std::size_t share = (kWindowBytesOfDevice - std::min(kWindowBytesOfDevice, taken)) / 4;
-  if (share < kLeastWindowBytes) return Status(Code::kUnhandledCudaError, "other communicators have all windows");
+  if (share < kLeastWindowBytes)
+    return Status(
+        Code::kUnhandledCudaError,
+        "other communicators have all windows, or had them when they failed: a window is not reused after that");
   const std::size_t bytes = std::min(kMostWindowBytes, std::bit_floor(share));
   taken += bytes;
   lock.unlock();
-  auto made = make_shared_memory(bytes, device);
+  auto made = guarded_result([&] { return make_shared_memory(bytes, device); });
   lock.lock();
   if (!made.is_ok()) taken -= bytes;
   return made;
@@ -110,7 +116,10 @@ Result<SharedMemory> take_mailboxes(const CudaDevice& device) {
   constexpr std::size_t kBytes = sizeof(DirectMailbox) * kMostDirectRanks;
   const SharedMemory spare = take_spare(&DeviceShare::mailboxes, device);
   if (spare.memory == nullptr) return make_shared_memory(kBytes, device);
-  if (Status s = device.zero(spare.memory, kBytes); !s.is_ok()) return s;
+  if (Status s = device.zero(spare.memory, kBytes); !s.is_ok()) {
+    give_back(&DeviceShare::mailboxes, spare, device);
+    return s;
+  }
   return spare;
 }
 
@@ -238,6 +247,7 @@ Result<bool> DeviceRendezvous::open_windows(int rank, const RankTable<PeerInfo>&
     if (std::all_of(answers->begin(), answers->end(), [](const std::string& answer) { return answer == "1"; })) {
       const MutexLock lock(mutex_);
       controls_[static_cast<std::size_t>(rank)].store(member(rank).window.control);
+      if (stopped_.load()) stop(rank);
       return true;
     }
   }
