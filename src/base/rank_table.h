@@ -48,6 +48,7 @@ class RankTable {
   // Of these ranks, which are numbered anew in this order.
   [[nodiscard]] RankTable part(const std::vector<int>& members) const {
     std::vector<int> of;
+    of.reserve(members.size());
     bool same = members.size() == all_->size();
     for (std::size_t rank = 0; rank < members.size(); ++rank) {
       of.push_back(index_of(static_cast<std::size_t>(members[rank])));

@@ -137,10 +137,12 @@ Result<std::unique_ptr<Transfers::Group>> Transfers::prepare(std::span<const Tra
     return lane.link != nullptr && lane.steps.size() > kMostInOrder;
   });
   if (many) group->plan->in_order_bytes = group->plan->no_zcopy_bytes = group->plan->small_bytes = 0;
+  group->located.steps.reserve(group->plan->in_order.size());
   return group;
 }
 
-// Buffers can be anywhere: they are addressed from 0.
+// Buffers can be anywhere: they are addressed from 0. Allocates nothing: the transfers have got their numbers here, and
+// an exception would skip these.
 void Transfers::fill(Group* group, std::span<const Transfer> transfers) {
   std::array<std::size_t, 2> chunks{};
   std::array<std::uint64_t, 2> regions{};
@@ -169,7 +171,7 @@ void Transfers::fill(Group* group, std::span<const Transfer> transfers) {
   operation.located = &group->located;
 }
 
-// Sets the fields that differ between single transfers; the rest of the operation stays.
+// Sets the fields that differ between single transfers; the rest of the operation stays. Allocates nothing.
 const executor::Operation* Transfers::bind_alone(Direction* direction, const executor::Plan& plan, const Transfer& t) {
   executor::Operation& operation = direction->operation;
   const std::size_t bytes = bytes_of(t);
@@ -193,6 +195,7 @@ Result<const executor::Operation*> Transfers::bind(std::span<const Transfer> tra
     auto made = plans.plan_transfers(write(transfers));
     if (!made.is_ok()) return made.status();
     Direction& direction = direction_of(only);
+    direction.located.steps.reserve((*made)->in_order.size());
     auto& plan = direction.plans[static_cast<std::size_t>(only.peer)];
     plan = std::move(*made);
     return bind_alone(&direction, *plan, only);

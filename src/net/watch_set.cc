@@ -24,8 +24,9 @@ Status WatchSet::control(int operation, int fd, short events, void* owner) {
 }
 
 Status WatchSet::add(int fd, short events, void* owner) {
-  ++added_;
-  return control(EPOLL_CTL_ADD, fd, events, owner);
+  const Status added = control(EPOLL_CTL_ADD, fd, events, owner);
+  if (added.is_ok()) ++added_;
+  return added;
 }
 
 Status WatchSet::change(int fd, short events, void* owner) {
@@ -33,8 +34,7 @@ Status WatchSet::change(int fd, short events, void* owner) {
 }
 
 void WatchSet::remove(int fd) {
-  --added_;
-  static_cast<void>(control(EPOLL_CTL_DEL, fd, 0, nullptr));
+  if (control(EPOLL_CTL_DEL, fd, 0, nullptr).is_ok()) --added_;
 }
 
 Result<std::span<const epoll_event>> WatchSet::ready() {
