@@ -128,9 +128,7 @@ class Connection final : public CompletionTaker {
   Status check(bool receives);
   [[nodiscard]] const Status& status() const { return status_; }
   bool arm();
-  // Takes the events that arm() has requested.
-  void disarm() { completions_.disarm(); }
-  [[nodiscard]] int wait_fd() const { return completions_.wait_fd(); }
+  [[nodiscard]] Completions& completions() { return completions_; }
   // Everything sent is in the peer's memory, or never will be.
   bool flushed();
   // This rank sends and needs nothing more. Once.

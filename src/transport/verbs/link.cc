@@ -28,7 +28,7 @@ LaneTraits make_traits(bool any_memory) {
 
 VerbsLink::VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationUser& registrations, bool any_memory)
     : connection_(std::move(connection)),
-      wait_fd_(connection_->wait_fd()),
+      wait_fd_(connection_->completions().wait_fd()),
       registrations_(registrations),
       send_(*connection_, registrations, make_traits(any_memory)),
       recv_(*connection_, registrations, make_traits(any_memory)) {}

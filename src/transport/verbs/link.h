@@ -24,7 +24,7 @@ class VerbsLink final : public PlainLink {
   SendLane& send() override { return send_; }
   RecvLane& recv() override { return recv_; }
   bool arm() override { return connection_->arm(); }
-  void disarm() override { connection_->disarm(); }
+  void disarm() override { connection_->completions().disarm(); }
   [[nodiscard]] std::span<const int> wait_fds() const override { return {&wait_fd_, 1}; }
   void begin_operation(MemoryUse /*use*/) override { registrations_.begin_operation(); }
   // Without queue pairs no device reads sent memory or writes advertised memory.
