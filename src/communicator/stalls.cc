@@ -12,7 +12,6 @@
 namespace tutti::internal {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
 // The limits of the time in which a process must answer before it counts as silent. The machine may be busy with other
 // work, so it must not be short; but the question is asked that long before the deadline, and the operation may end
 // before.
@@ -182,7 +181,7 @@ Refusals::Standing Stalls::awaited_refusals(const Awaited* awaited) const {
 Status Stalls::look_at_refusals(std::int64_t waited_ms, const Awaited* awaited) {
   if (waited_ms < kRefusedMs) return {};
   const Refusals::Standing refused = awaited_refusals(awaited);
-  const std::int64_t stands_ms = (now_ns() - refused.since_ns) / kMs;
+  const std::int64_t stands_ms = (now_ns() - refused.since_ns) / kNsPerMs;
   if (refused.last == 0 || stands_ms < kRefusedMs || notice_ms_ <= 0) return {};
   if (std::min(stands_ms, waited_ms) >= notice_ms_) {
     return Status::remote(
@@ -245,14 +244,14 @@ std::string Stalls::describe_answer(const Answer& answer) const {
 void Stalls::tell_a_person(const Answer& answer) {
   const std::int64_t ms = answer.question.waited_ms;
   // A damaged message: no rank can have waited longer than the communicator exists.
-  if (ms > (now_ns() - made_ns_) / kMs + kMadeApartMs) return;
+  if (ms > (now_ns() - made_ns_) / kNsPerMs + kMadeApartMs) return;
   const std::string absent = describe_answer(answer);
   // The question was about a refusal, and its rank has called again since.
   if (absent.empty() && ms < notice_ms_) return;
   {
     const std::uint64_t refusal = refusals_.standing(answer.question.sequence).last;
     const MutexLock lock(mutex_);
-    if (!clock_.due(answer, now_ns() / kMs, refusal)) return;
+    if (!clock_.due(answer, now_ns() / kNsPerMs, refusal)) return;
   }
   const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);
   log::warn(answer.question.what + " has waited " + waited +

@@ -80,7 +80,7 @@ Status Waiter::look_for_departure(std::int64_t now) const {
 }
 
 Status Waiter::bare_timeout() const {
-  return Status::timeout(fmt::format("no progress for {} ms", timeout_ns_ / kMs));
+  return Status::timeout(fmt::format("no progress for {} ms", timeout_ns_ / kNsPerMs));
 }
 
 // The lanes wait for the next rank only, which may itself wait for others: it is named only if nothing better is known.
@@ -278,7 +278,7 @@ void Waiter::sleep(std::int64_t now) {
   if (quiet && user_ != 0 && place.set() != nullptr) quiet = !place.set()->take(0);
   if (quiet) {
     const int longest = asymmetric_fence_works() ? kMaxSleepMs : kUnfencedSleepMs;
-    const std::int64_t left_ms = (deadline_ns_ - now) / kMs + 1;
+    const std::int64_t left_ms = (deadline_ns_ - now) / kNsPerMs + 1;
     place.sleep(static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
   }
   disarm();

@@ -143,9 +143,8 @@ class Waiter : private StallWatch::Awaited {
   // runs, and 0.24 to 0.5 us with longer spins.
   static constexpr std::array<std::uint32_t, 3> kSpinsBesideOthers{1, kSpins, 4000};
   static constexpr std::uint32_t kLongYields = 64;
-  static constexpr std::int64_t kMs = 1'000'000;
-  static constexpr std::int64_t kYieldNs = 2 * kMs;
-  static constexpr std::int64_t kLookNs = kMs;  // of look()
+  static constexpr std::int64_t kYieldNs = 2 * kNsPerMs;
+  static constexpr std::int64_t kLookNs = kNsPerMs;  // of look()
   static constexpr int kMaxSleepMs = kFailureCheckMs;
 
   Status idle_slowly();
@@ -163,7 +162,7 @@ class Waiter : private StallWatch::Awaited {
   Status look_for_trouble(std::int64_t now);
   [[nodiscard]] Status tell_of_stall(std::int64_t now) {
     if (stalls_ == nullptr) return {};
-    return stalls_->stalled((now - yielding_since_ns_) / kMs, (deadline_ns_ - now) / kMs, this);
+    return stalls_->stalled((now - yielding_since_ns_) / kNsPerMs, (deadline_ns_ - now) / kNsPerMs, this);
   }
   [[nodiscard]] std::vector<int> awaited() const override;
   [[nodiscard]] Status look_for_departure(std::int64_t now) const;

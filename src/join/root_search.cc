@@ -16,7 +16,6 @@
 namespace tutti::internal {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kRefusedMs = 1'000;  // a root that existed and refuses for this time has ended
 constexpr std::int64_t kForeignMs = 5'000;  // a root that has another secret for this time belongs to another job
 // The time between two look-ups of a name, which load the job's name server and block this rank. Short at first,
@@ -62,7 +61,7 @@ void RootSearch::look_up() {
   const std::int64_t begin_ns = now_ns();
   if (!looks_up() || begin_ns < look_up_ns_) return;
   Result<std::vector<net::Address>> found = place_.resolve(place_.host, 0);
-  look_up_ns_ = now_ns() + std::max(pause_ms_ * kMs, 2 * (now_ns() - begin_ns));
+  look_up_ns_ = now_ns() + std::max(pause_ms_ * kNsPerMs, 2 * (now_ns() - begin_ns));
   pause_ms_ = std::min(pause_ms_ * 2, kLongestLookUpMs);
   unresolved_ = found.status();
   if (!found.is_ok()) return;
@@ -136,7 +135,7 @@ Result<UniqueFd> RootSearch::run() {
     set.clear(1000);
     set.wake_at(member_.deadline);
     if (looks_up()) {
-      set.wake_at(Deadline::after_ms(std::max<std::int64_t>(0, look_up_ns_ - now_ns()) / kMs + 1));
+      set.wake_at(Deadline::after_ms(std::max<std::int64_t>(0, look_up_ns_ - now_ns()) / kNsPerMs + 1));
     }
     if (dial_) dial_->prepare(&set);
     if (Status s = set.wait(); !s.is_ok()) return s;
