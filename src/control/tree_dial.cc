@@ -25,7 +25,9 @@ std::unique_ptr<net::Dial> TreeDialler::dial(int rank, DialPurpose purpose) cons
   if (targets.empty()) return nullptr;
   const auto index = static_cast<std::uint16_t>(purpose);
   const net::Claim claim{net::Purpose::kTree, view_.rank(), index, static_cast<std::uint16_t>(index + 1)};
-  return std::make_unique<net::Dial>(targets, secret_, claim, rank);
+  const net::DialOptions options{.patient = false,
+                                 .first_is_sure = net::leads_to_peer(targets, view_.contact(view_.rank())->addresses)};
+  return std::make_unique<net::Dial>(targets, secret_, claim, rank, options);
 }
 
 bool TreeDialler::counts_as_dead(int rank, std::int64_t refused_ns) const {

@@ -105,6 +105,14 @@ void put_first(std::vector<Address>* list, const Address& wanted) {
   if (at != list->end()) std::rotate(list->begin(), at, at + 1);
 }
 
+bool leads_to_peer(const std::vector<Address>& peer, const std::vector<std::string>& own) {
+  if (peer.empty() || peer.front().is_loopback()) return false;
+  return std::none_of(own.begin(), own.end(), [&](const std::string& text) {
+    Result<Address> address = parse_address(text);
+    return address.is_ok() && address->with_port(0) == peer.front().with_port(0);
+  });
+}
+
 std::string list_addresses(const std::vector<Address>& list) {
   std::string text;
   for (const Address& address : list) text += (text.empty() ? "" : ", ") + address.text();

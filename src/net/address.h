@@ -71,6 +71,11 @@ inline constexpr std::size_t kMaxAddresses = 32;
 void limit_addresses(std::vector<Address>* list, std::size_t most, const std::string& whose);
 // Moves the address that equals `wanted`, except for its port, to the front; does nothing if there is none.
 void put_first(std::vector<Address>* list, const Address& wanted);
+// Whether the first address of a peer can only be its host's, as far as this host knows. It is the one by which its
+// host and the root were connected (or the one that the peer's routing table prefers), which is not another host's
+// unless networks of the job use the same private addresses. `own`: this host's addresses, as text with ports. If the
+// address is one of them (say, a bridge of containers that each host has), it leads back to this host.
+[[nodiscard]] bool leads_to_peer(const std::vector<Address>& peer, const std::vector<std::string>& own);
 // "10.0.0.1:4000, 10.1.0.1:4000".
 [[nodiscard]] std::string list_addresses(const std::vector<Address>& list);
 // The interface of that address; empty if this host has none.

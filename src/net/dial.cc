@@ -7,8 +7,8 @@
 namespace tutti::internal::net {
 
 Dial::Dial(const std::vector<Address>& targets, const Secret& secret, const Claim& mine, std::int32_t expected_rank,
-           bool patient)
-    : secret_(secret), mine_(mine), expected_rank_(expected_rank), patient_(patient), refused_since_ns_(now_ns()) {
+           DialOptions options)
+    : secret_(secret), mine_(mine), expected_rank_(expected_rank), options_(options), refused_since_ns_(now_ns()) {
   for (const Address& target : targets) {
     attempts_.push_back({target, UniqueFd(), Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_),
                          false, false, false, 0, 0, 0, 1, "", 0, 0, 0, 0, false, false, false});
@@ -35,7 +35,7 @@ void Dial::prepare(PollSet* set) {
       may_start = false;
       set->wake_at(Deadline::after_ms(kStaggerMs - silent_ms));
     }
-    if (!patient_) set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, kHandshakeMs - silent_ms)));
+    if (!options_.patient) set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, kHandshakeMs - silent_ms)));
   }
 }
 
@@ -46,7 +46,7 @@ void Dial::process(const PollSet& set) {
     attempt.polled = false;
     if (set.ready(attempt.entry) != 0) {
       advance(i);
-    } else if (!patient_ && !attempt.handshake.awaits_welcome() &&
+    } else if (!options_.patient && !attempt.handshake.awaits_welcome() &&
                now_ns() - attempt.begun_ns >= kHandshakeMs * kNsPerMs) {
       fail(&attempt, Status::timeout(attempt.connected ? "no answer" : "cannot connect"));
       attempt.silent = true;
@@ -82,9 +82,10 @@ bool Dial::other_version_for(std::int64_t ms) const {
 
 bool Dial::gone_for(std::int64_t ms) const {
   const std::int64_t since_ns = now_ns() - ms * kNsPerMs;
-  return !connected() && std::all_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
-    return a.absent_since_ns != 0 && a.absent_since_ns <= since_ns;
-  });
+  const auto is_absent = [&](const Attempt& a) { return a.absent_since_ns != 0 && a.absent_since_ns <= since_ns; };
+  if (connected()) return false;
+  if (options_.first_is_sure && !attempts_.empty() && is_absent(attempts_.front())) return true;
+  return std::all_of(attempts_.begin(), attempts_.end(), is_absent);
 }
 
 bool Dial::refuses_calls_for(std::int64_t ms) const {

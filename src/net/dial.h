@@ -14,6 +14,11 @@
 
 namespace tutti::internal::net {
 
+struct DialOptions {
+  bool patient = false;        // attempts have no time limit, for a peer that is known to be slow to answer
+  bool first_is_sure = false;  // the first address leads to no other host than the peer's: leads_to_peer()
+};
+
 // One thread. In a poll loop: prepare(set), set.wait(), process(set), until done().
 //
 // Addresses are tried in order. The next attempt starts when the last one has failed or has been silent for kStaggerMs;
@@ -27,9 +32,8 @@ class Dial {
   static constexpr std::int64_t kHandshakeMs = 5000;  // then the attempt is given up and repeated
   static constexpr std::int64_t kMaxBackoffMs = 50;   // between two attempts at one address
 
-  // `patient`: attempts have no time limit, for a peer that is known to be slow to answer.
   Dial(const std::vector<Address>& targets, const Secret& secret, const Claim& mine, std::int32_t expected_rank,
-       bool patient = false);
+       DialOptions options = {});
 
   void prepare(PollSet* set);
   void process(const PollSet& set);
@@ -44,8 +48,10 @@ class Dial {
   [[nodiscard]] bool foreign_for(std::int64_t ms) const;
   // Likewise, by another version of tutti.
   [[nodiscard]] bool other_version_for(std::int64_t ms) const;
-  // True if for `ms` milliseconds no process, or only one of another job, has listened at any of the addresses. Final
-  // for a peer that did listen; other failures (no route, no answer) may be temporary network failures.
+  // True if for `ms` milliseconds no process, or only one of another job, has listened at the peer's host. Final for a
+  // peer that did listen; other failures (no route, no answer) may be temporary network failures. A listener serves all
+  // addresses of its host, so a refusal at the first address is enough if that address is sure, however unreachable
+  // the others are. Else every address must have refused: any of them may be another host's.
   [[nodiscard]] bool gone_for(std::int64_t ms) const;
   // No process listened at an address when it was tried last.
   [[nodiscard]] bool any_refused() const;
@@ -99,7 +105,7 @@ class Dial {
   Secret secret_;
   Claim mine_;
   std::int32_t expected_rank_;
-  bool patient_;
+  DialOptions options_;
   std::vector<Attempt> attempts_;
   UniqueFd socket_;
   std::int64_t refused_since_ns_ = 0;

@@ -227,7 +227,9 @@ std::unique_ptr<net::Dial> SocketConnector::dial(const std::vector<net::Address>
   const int own = job_rank_of(rank_);
   const net::Claim claim{net::Purpose::kLink, own, static_cast<std::uint16_t>(index), static_cast<std::uint16_t>(count),
                          shared ? Listeners::shared_by(own) : communicator_};
-  return std::make_unique<net::Dial>(targets, secret_, claim, job_rank_of(peer), true);
+  const net::DialOptions options{.patient = true,
+                                 .first_is_sure = net::leads_to_peer(targets, info_of(rank_).tcp_addresses)};
+  return std::make_unique<net::Dial>(targets, secret_, claim, job_rank_of(peer), options);
 }
 
 Status SocketConnector::advance(const net::PollSet& set, Attempt* attempt) const {

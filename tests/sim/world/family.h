@@ -70,7 +70,9 @@ struct Group {
 // A job whose ranks are ready, with a communicator of its `members`. They do nothing more by themselves.
 class Family {
  public:
-  Family(unsigned seed, int ranks, std::vector<int> members) : members_(std::move(members)), world_(with(seed)) {
+  // `two_networks`: of WorldOptions.
+  Family(unsigned seed, int ranks, std::vector<int> members, bool two_networks = false)
+      : members_(std::move(members)), world_(with(seed, two_networks)) {
     for (int rank = 0; rank < ranks; ++rank) all_.emplace_back(std::make_unique<Rank>());
     for (int rank = 0; rank < ranks; ++rank) at(rank).process = world_.start("rank", [this, rank] { live(rank); });
     const bool ready = world_.run_until(
@@ -134,9 +136,10 @@ class Family {
   }
 
  private:
-  static WorldOptions with(unsigned seed) {
+  static WorldOptions with(unsigned seed, bool two_networks) {
     WorldOptions options;
     options.seed = seed;
+    options.two_networks = two_networks;
     return options;
   }
   void live(int rank) {

@@ -66,7 +66,8 @@ TEST_CASE("the deaths of ranks at the same moment, one below the other, are noti
 }
 
 TEST_CASE("a rank that is stopped while its parent dies is waited for") {
-  Family job(GENERATE(range(0U, 10U)), 9, all_but(9, {1}));  // rank 7 is below rank 1
+  const bool two_networks = GENERATE(false, true);
+  Family job(GENERATE(range(0U, 10U)), 9, all_but(9, {1}), two_networks);  // rank 7 is below rank 1
   job.stop(7);
   job.kill(1);
   job.world().run_for(60'000);
@@ -167,7 +168,9 @@ TEST_CASE("an all-gather continues after the death of a rank that has no part in
 }
 
 TEST_CASE("the death of a rank together with its only neighbour is noticed") {
-  Family job(GENERATE(range(0U, 20U)), 9, all_but(9, {1}));  // rank 7 is below rank 1 and has no other neighbour
+  const bool two_networks = GENERATE(false, true);
+  // Rank 7 is below rank 1 and has no other neighbour.
+  Family job(GENERATE(range(0U, 20U)), 9, all_but(9, {1}), two_networks);
   job.stop(1);
   job.kill(7);
   job.world().run_for(50);

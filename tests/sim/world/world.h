@@ -44,6 +44,7 @@ struct WorldOptions {
   std::int64_t delay_high_us = 200;
   std::int64_t delay_slow_us = 5000;
   std::size_t buffer_bytes = std::size_t{64} << 10;  // in each direction of a connection
+  bool two_networks = false;                         // each host has an address more, which no other host can reach
   unsigned preempt_one_in = 16;                      // one in this many calls lets another thread run
 };
 

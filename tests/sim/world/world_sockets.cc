@@ -17,6 +17,8 @@ namespace tutti::internal::sim {
 namespace {
 
 constexpr int kFirstFd = 1 << 24;  // beyond all that are real
+// From a host's address to the one that no other host can reach.
+constexpr std::uint32_t kInside = 1U << 24;
 constexpr std::int64_t kUs = 1'000;
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
@@ -254,13 +256,17 @@ int World::connect(int fd, const sockaddr* address, socklen_t /*length*/) {
   if (socket->owner->dead) return fails(ECONNREFUSED);
   sockaddr_in in{};
   std::memcpy(&in, address, sizeof in);
-  const std::uint32_t to = ntohl(in.sin_addr.s_addr);
+  std::uint32_t to = ntohl(in.sin_addr.s_addr);
   constexpr std::uint32_t kLoopback = 127;
+  if (options_.two_networks && to == socket->host + kInside) to = socket->host;
+  const bool inside = options_.two_networks && to >> 24 == (socket->host + kInside) >> 24;
+  if (inside && draw(2) == 0) return fails(ENETUNREACH);
   socket->kind = Socket::Kind::kStream;
   socket->port = next_port_++;
   socket->peer_host = to >> 24 == kLoopback ? socket->host : to;
   socket->peer_port = ntohs(in.sin_port);
   ++socket->owner->traffic.connects;
+  if (inside) return fails(EINPROGRESS);  // no answer comes
   packet(socket, socket->peer_host, [this, socket] { arrive(socket, key_of(socket->peer_host, socket->peer_port)); });
   return fails(EINPROGRESS);
 }
@@ -455,24 +461,36 @@ namespace {
 struct Interface {
   ifaddrs entry{};
   sockaddr_in address{};
-  char name[5] = "eth0";
+  char name[5] = "eth?";
+};
+struct Interfaces {
+  Interface inside;
+  Interface outside;
 };
 
 }  // namespace
 
 int World::getifaddrs(ifaddrs** list) {
-  auto* const only = new Interface;
-  only->address.sin_family = AF_INET;
-  only->address.sin_addr.s_addr = htonl(current_->process->host);
-  only->entry.ifa_name = only->name;
-  only->entry.ifa_flags = IFF_UP;
-  only->entry.ifa_addr = reinterpret_cast<sockaddr*>(&only->address);
-  *list = &only->entry;
+  auto* const made = new Interfaces;
+  const auto fill = [](Interface* interface, char number, std::uint32_t address, ifaddrs* next) {
+    interface->name[3] = number;
+    interface->address.sin_family = AF_INET;
+    interface->address.sin_addr.s_addr = htonl(address);
+    interface->entry.ifa_name = interface->name;
+    interface->entry.ifa_flags = IFF_UP;
+    interface->entry.ifa_addr = reinterpret_cast<sockaddr*>(&interface->address);
+    interface->entry.ifa_next = next;
+  };
+  const std::uint32_t host = current_->process->host;
+  fill(&made->outside, '0', host, nullptr);
+  fill(&made->inside, '1', host + kInside, &made->outside.entry);
+  if (!options_.two_networks) made->inside.entry.ifa_addr = nullptr;  // it has no address
+  *list = &made->inside.entry;
   return 0;
 }
 
 void World::freeifaddrs(ifaddrs* list) {
-  delete reinterpret_cast<Interface*>(list);
+  delete reinterpret_cast<Interfaces*>(list);
 }
 
 }  // namespace tutti::internal::sim

@@ -124,3 +124,82 @@ TEST_CASE("once one connection is authenticated, only that one is waited for") {
   turn(
       &dial, [] {}, [&] { return dial.done(); });
 }
+
+namespace {
+
+// A port of this host that is taken, but at which no process listens.
+struct Refusing {
+  UniqueFd fd = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Address address = *parse_address("127.0.0.1:0");
+  Refusing() {
+    REQUIRE(::bind(fd.get(), address.get(), address.length()) == 0);
+    address = local_address(fd.get()).value();
+  }
+};
+
+// connect(2) to it fails at once: a broadcast address.
+Address unreachable() {
+  return *parse_address("255.255.255.255:9");
+}
+
+// The kernel of this host drops the dialler's packets: the queue of connections is full.
+struct SilentListener {
+  SilentListener() {
+    REQUIRE(::listen(listener.fd.get(), 0) == 0);
+    first = start_connect(listener.address).value();
+    while (connect_result(first.get()).code() == Code::kInProgress) {
+    }
+  }
+  Listener listener;
+  UniqueFd first;
+};
+
+void run_for(Dial* dial, std::int64_t ms) {
+  const std::int64_t begin_ns = now_ns();
+  turn(
+      dial, [] {}, [&] { return now_ns() - begin_ns >= ms * 1'000'000; });
+}
+
+}  // namespace
+
+TEST_CASE("a peer whose host refuses at the address that leads to it is gone, whatever its other addresses are") {
+  const bool patient = GENERATE(false, true);
+  const int which = GENERATE(1, 2, 3);
+  const SilentListener silent;
+  const Refusing refusing;
+  std::vector<Address> targets = {refusing.address};
+  if ((which & 1) != 0) targets.push_back(silent.listener.address);
+  if ((which & 2) != 0) targets.push_back(unreachable());
+  Dial dial(targets, some_secret(), kMine, -1, {.patient = patient, .first_is_sure = true});
+  CHECK_FALSE(dial.gone_for(0));
+  run_for(&dial, 200);
+  CHECK(dial.gone_for(100));
+  CHECK_FALSE(dial.gone_for(1000));
+}
+
+TEST_CASE("a refusal at an address that another host may have does not mean that the peer is gone") {
+  const bool sure = GENERATE(false, true);
+  const Refusing refusing;
+  std::vector<Address> targets = {refusing.address, unreachable()};
+  if (sure) std::swap(targets[0], targets[1]);
+  Dial dial(targets, some_secret(), kMine, -1, {.first_is_sure = sure});
+  run_for(&dial, 200);
+  CHECK(dial.any_refused());
+  CHECK_FALSE(dial.gone_for(0));
+}
+
+TEST_CASE("a peer whose host refuses at one address is not gone while a process answers at another") {
+  const Listener slow;  // accepts, and does not answer
+  const Refusing refusing;
+  Dial dial({refusing.address, slow.address}, some_secret(), kMine, -1, {.first_is_sure = true});
+  run_for(&dial, 200);
+  CHECK_FALSE(dial.gone_for(0));
+}
+
+TEST_CASE("an address leads to the peer's host unless this host has the same one") {
+  const std::vector<Address> peer = {*parse_address("172.17.0.1:5"), *parse_address("10.0.0.2:5")};
+  CHECK(leads_to_peer(peer, {"10.0.0.1:7"}));
+  CHECK(leads_to_peer(peer, {"10.0.0.2:7"}));  // only the first one is asked about
+  CHECK_FALSE(leads_to_peer(peer, {"10.0.0.1:7", "172.17.0.1:7"}));
+  CHECK_FALSE(leads_to_peer({*parse_address("127.0.0.1:5")}, {"10.0.0.1:7"}));
+}

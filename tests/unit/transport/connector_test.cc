@@ -222,7 +222,8 @@ TEST_CASE("connections kept for a communicator are limited, and none are kept fo
   for (const std::uint64_t communicator : {5, 6, 5, 5}) {
     const auto number = static_cast<std::uint16_t>(dials.size());
     const net::Claim claim{net::Purpose::kLink, 1, number, 4, communicator};
-    dials.push_back(std::make_unique<net::Dial>(std::vector<net::Address>{address}, some_secret(), claim, 0, true));
+    dials.push_back(std::make_unique<net::Dial>(std::vector<net::Address>{address}, some_secret(), claim, 0,
+                                                net::DialOptions{.patient = true}));
     const Deadline deadline = Deadline::after_ms(kLongMs);
     Listeners::Visit visit(listeners, {5});
     // Slightly longer than the dialler needs: the acceptor must read its last message.
