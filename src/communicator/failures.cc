@@ -52,7 +52,8 @@ Status Failures::watch() {
       {[history = history_] { return history->whereabouts(); },
        [this](const Answer& answer) { stalls_->answered(answer); }, [history = history_] { return history->summary(); },
        [this](const Refusal& refusal) { refusals_->heard(refusal); },
-       [this](const std::string& decision) { epoch_.plans().decisions().hear(decision); }});
+       [this](const std::string& decision) { epoch_.plans().decisions().hear(decision); },
+       [this] { return epoch_.attend_listeners(); }});
 }
 
 // A failed operation leaves half-finished streams, which cannot be used again. Peers must not wait for this rank.

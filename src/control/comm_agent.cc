@@ -240,6 +240,12 @@ Whereabouts CommAgent::whereabouts() const {
   return watching != nullptr && watching->witness.where ? watching->witness.where() : Whereabouts{};
 }
 
+std::optional<bool> CommAgent::attend_listeners() const {
+  const auto watching = shared_.who_watches();
+  if (watching == nullptr || !watching->witness.attend_listeners) return std::nullopt;
+  return watching->witness.attend_listeners();
+}
+
 // The answer is in this communicator's numbering and lists only its members.
 void CommAgent::hear_answer(const Answer& answer) {
   const auto watching = shared_.who_watches();

@@ -65,6 +65,8 @@ class CommAgent {
   void hear_departed(const CommAgent& comm);
   void hear_answer(const Answer& answer);
   [[nodiscard]] Whereabouts whereabouts() const;
+  // Calls Witness::attend_listeners(), and returns its result. Nothing: there is none yet.
+  [[nodiscard]] std::optional<bool> attend_listeners() const;
 
   // ---- Parts and leave notices wait to be merged with others
   void pass_on_at_once();

@@ -67,6 +67,9 @@ struct Witness {
   std::function<CallSummary()> calls{};               // the calls of this rank
   std::function<void(const Refusal&)> refused{};      // by another rank; in the order of that rank's serial numbers
   std::function<void(const std::string&)> decided{};  // the argument of another rank's tell_decision()
+  // Looks after the other listeners of this rank. True: should be called again soon. Only by a tree over sockets, every
+  // few seconds, on one communicator of the family.
+  std::function<bool()> attend_listeners{};
 };
 
 class ControlTree {

@@ -23,6 +23,10 @@ constexpr std::int64_t kGoMs = 400;      // the time to find a rank that receive
 constexpr std::int64_t kFlushMs = 400;   // the time to send it
 constexpr std::int64_t kLingerMs = 200;  // the time for the neighbours to end their sides: normally microseconds
 constexpr std::int64_t kLookMs = 5;      // how often the tree checks whether a leaving rank may go
+// How often the rank's other listeners are attended, and while connections there are not authenticated yet. An acceptor
+// replaces those that are older than 100 ms.
+constexpr std::int64_t kAttendMs = 5000;
+constexpr std::int64_t kAttendAgainMs = 200;
 static_assert(kGoMs + kFlushMs < 1000 && kLingerMs <= kFlushMs, "leave() takes less than a second");
 
 }  // namespace
@@ -97,6 +101,7 @@ void SocketTree::watch_once() {
   inquiries_.prepare(&set_);
   wake_for_merging();
   if (go_by_ns_ != 0) set_.wake_at(Deadline::after_ms(kLookMs));
+  set_.wake_at(Deadline::after_ms(std::max<std::int64_t>(0, attend_ns_ - now_ns()) / kNsPerMs + 1));
   if (const Status s = set_.wait(); !s.is_ok()) {
     ending_ = true;
     const Status why = s.with_context("the control connections cannot be watched");
@@ -114,6 +119,7 @@ void SocketTree::watch_once() {
   healing_.resend();
   if (set_.ready(wake) != 0 || go_by_ns_ != 0) handle_commands();
   inquiries_.advance();
+  attend_listeners();
   pass_on_due();
   neighbours_.flush();
   if (!ending_) neighbours_.remove_closed();
@@ -125,6 +131,14 @@ void SocketTree::wake_for_merging() {
   };
   wake_for(contacts_.due_ns());
   for (const auto& [id, comm] : comms_.all()) wake_for(comm->due_ns());
+}
+
+void SocketTree::attend_listeners() {
+  const std::int64_t now = now_ns();
+  if (now < attend_ns_) return;
+  std::optional<bool> again;
+  for (auto at = comms_.all().begin(); at != comms_.all().end() && !again; ++at) again = at->second->attend_listeners();
+  attend_ns_ = now + (again.value_or(false) ? kAttendAgainMs : kAttendMs) * kNsPerMs;
 }
 
 // Frames are read before ended connections are handled: a frame may contain the reason.

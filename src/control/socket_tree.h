@@ -102,6 +102,7 @@ class SocketTree : private TreeEvents {
   void hear_first();
   void watch_once();
   void wake_for_merging();
+  void attend_listeners();
   void read_ready();
   void handle_commands();
   bool may_go(const CommAgent& comm);
@@ -135,9 +136,10 @@ class SocketTree : private TreeEvents {
   Inquiries inquiries_;
   FrameRouter router_;
   std::optional<net::Acceptor> acceptor_;
-  std::int64_t go_by_ns_ = 0;  // a leaving rank waits for a new parent until then; 0: none leaves
-  Status broken_;              // why this rank can no longer send
-  bool job_over_ = false;      // all ranks have left the job's first communicator, including this one
+  std::int64_t attend_ns_ = 0;  // when the rank's other listeners are attended next
+  std::int64_t go_by_ns_ = 0;   // a leaving rank waits for a new parent until then; 0: none leaves
+  Status broken_;               // why this rank can no longer send
+  bool job_over_ = false;       // all ranks have left the job's first communicator, including this one
   bool departing_ = false;
   bool ending_ = false;  // the thread must end
   net::PollSet set_;

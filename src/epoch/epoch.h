@@ -60,6 +60,8 @@ class Epoch {
   [[nodiscard]] ControlTree* tree() const { return tree_.get(); }
   // Null for a single rank, and temporarily while it is being made.
   [[nodiscard]] LinkMaker* link_maker() const { return link_maker_.get(); }
+  // Connector::attend_listeners().
+  bool attend_listeners() const { return connector_ != nullptr && connector_->attend_listeners(); }
   [[nodiscard]] executor::Waiter& waiter() const { return *waiter_; }
   [[nodiscard]] Plans& plans() const { return *plans_; }
   [[nodiscard]] ProcessRank& process_rank() const { return process_rank_; }

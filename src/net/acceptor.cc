@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "os/clock.h"
+#include "os/kernel.h"
 
 namespace tutti::internal::net {
 namespace {
@@ -15,6 +16,10 @@ constexpr std::int64_t kWarningPauseMs = 10'000;
 
 void Acceptor::add_listener(UniqueFd listener, bool is_unix) {
   listeners_.push_back({std::move(listener), is_unix, 0, false});
+}
+
+void Acceptor::limit_queues(int most) {
+  for (const Listener& listener : listeners_) os::kernel().listen(listener.fd.get(), most);
 }
 
 void Acceptor::prepare(PollSet* set) {

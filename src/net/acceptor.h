@@ -32,6 +32,9 @@ class Acceptor {
   // `mine`: the claim of this side towards every dialler.
   Acceptor(const Secret& secret, const Claim& mine) : secret_(secret), mine_(mine) {}
   void add_listener(UniqueFd listener, bool is_unix);
+  // The kernel keeps at most `most` connections of each listener for accepting, and drops further ones, which are
+  // repeated after a second or more.
+  void limit_queues(int most);
   // Accepts no further connections; pending ones continue.
   void close_listeners() { listeners_.clear(); }
 
@@ -40,6 +43,8 @@ class Acceptor {
   // Not ok if waiting connections could not be accepted for kShortageMs because of a lack of descriptors or memory,
   // although no pending connection holds a descriptor.
   [[nodiscard]] const Status& shortage() const { return shortage_.lasting(); }
+  // Accepted connections have not been authenticated yet.
+  [[nodiscard]] bool has_pending() const { return !pending_.empty(); }
   // The connections that have been authenticated since the last call.
   std::vector<Authenticated> take();
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 
 #include "collectives/specs.h"
@@ -261,6 +262,20 @@ TEST_CASE("a warning names the ranks that have not joined") {
   CHECK(occurrences(text, " for ranks 1, 3, 4 of 5 to join\n") == 1);
 }
 
+namespace {
+
+// A connection to a port of this host; invalid: no process listens there.
+UniqueFd connect_to(int port) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return ::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 ? std::move(fd) : UniqueFd();
+}
+
+}  // namespace
+
 TEST_CASE("unauthenticated peers at the ports stop nothing") {
   const int low = 21'000 + static_cast<int>(::getpid()) % 20'000;
   const std::string range = std::to_string(low) + "-" + std::to_string(low + 60);
@@ -274,12 +289,8 @@ TEST_CASE("unauthenticated peers at the ports stop nothing") {
     const std::string garbage(3000, '\x17');
     for (int round = 0; !stop && round < 200; ++round) {
       const int port = low + round % 61;
-      UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      sockaddr_in to{};
-      to.sin_family = AF_INET;
-      to.sin_port = htons(static_cast<std::uint16_t>(port));
-      to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) continue;
+      UniqueFd fd = connect_to(port);
+      if (!fd.valid()) continue;
       ++reached;
       // Some send nothing and keep the connection, some send data, some close it.
       if (round % 3 != 0) (void)::send(fd.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -301,6 +312,41 @@ TEST_CASE("unauthenticated peers at the ports stop nothing") {
   INFO(reached << " strangers");
   for (const std::string& w : wrong) CHECK(w == "");
   for (const tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("ranks that compute close the connections of unauthenticated peers at all their ports") {
+  constexpr std::size_t kRanks = 2;
+  const int low = 21'000 + static_cast<int>(::getpid()) % 20'000;
+  const std::string range = std::to_string(low) + "-" + std::to_string(low + 20);
+  ::setenv("TUTTI_TRANSPORTS", "tcp", 1);
+  ::setenv("TUTTI_PORT_RANGE", range.c_str(), 1);
+  tuttiUniqueId id;
+  REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+  std::vector<tuttiComm_t> comms(kRanks);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] { (void)tuttiCommInitRank(&comms[rank], kRanks, id, static_cast<int>(rank)); });
+  }
+  for (std::thread& t : threads) t.join();
+  ::unsetenv("TUTTI_PORT_RANGE");
+  for (const tuttiComm_t comm : comms) REQUIRE(comm != nullptr);
+  std::vector<UniqueFd> held;
+  for (int port = low; port <= low + 20; ++port) {
+    if (UniqueFd fd = connect_to(port); fd.valid()) held.push_back(std::move(fd));
+  }
+  CHECK(held.size() >= 2 * kRanks);  // of each rank: for the control tree and for data
+  const Deadline deadline = Deadline::after_ms(30'000);
+  std::size_t open = held.size();
+  while (open > 0 && !deadline.passed()) {
+    sleep_ms(50);
+    open = 0;
+    for (const UniqueFd& fd : held) {
+      char byte = 0;
+      if (::recv(fd.get(), &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) ++open;
+    }
+  }
+  CHECK(open == 0);
+  for (const tuttiComm_t comm : comms) CHECK(tuttiCommAbort(comm) == tuttiSuccess);
 }
 
 }  // namespace tutti::internal::test

@@ -49,7 +49,9 @@ class SocketConnector final : public Connector {
     peers_ = std::move(peers);
     specs_ = std::move(specs);
     listeners_->subscribe(communicator_, peers_.size() * kMostKept);
+    if (communicator_ == 0) listeners_->limit_queues(peers_.size());
   }
+  bool attend_listeners() override { return listeners_->attend(); }
   [[nodiscard]] std::unique_ptr<Connector> split(std::uint64_t communicator, const std::vector<int>& members,
                                                  const Settings& settings) const override;
   void watch_stalls(StallWatch* watch) override { stalls_ = watch; }

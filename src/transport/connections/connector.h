@@ -63,6 +63,9 @@ class Connector {
   virtual void remove_path() = 0;
   // The address book, before the first connect(), and how this rank is to be connected with each, by rank.
   virtual void set_peers(RankTable<PeerInfo> peers, std::vector<ConnectionSpec> specs) = 0;
+  // Looks after the listeners while no connect() does: closes connections that do not prove the secret. Does not wait.
+  // True: should be called again soon. After set_peers(); any thread.
+  virtual bool attend_listeners() = 0;
   // Called while connect() waits. Outlives the connector.
   virtual void watch_stalls(StallWatch* watch) = 0;
 

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
@@ -20,6 +21,11 @@ namespace {
 
 // Limit of untaken shared connections from one rank: one, which has one stream, and one of an earlier attempt.
 constexpr std::size_t kMostShared = 2;
+// Limits of the kernel's queue of connections. Many communicators may connect at the same time, so that small jobs need
+// more than one for each rank and stream.
+constexpr std::size_t kShortestQueue = 256;
+constexpr std::size_t kLongestQueue = 4096;
+constexpr std::size_t kQueuedOfRank = 32;
 // Poll period of a thread for which there was no descriptor to wake it.
 constexpr int kBlindMs = 5;
 constexpr const char* kUsualFolder = "/tmp";
@@ -88,6 +94,10 @@ Status Listeners::open_tcp(const Settings& settings, const std::string& best, Pe
   }
   acceptor_.add_listener(std::move(listener).value(), false);
   return {};
+}
+
+void Listeners::limit_queues(std::size_t ranks) {
+  acceptor_.limit_queues(static_cast<int>(std::clamp(ranks * kQueuedOfRank, kShortestQueue, kLongestQueue)));
 }
 
 Status Listeners::listen_on_path(PeerInfo* info) {
@@ -165,6 +175,19 @@ void Listeners::deliver(std::vector<net::Authenticated> connections) {
     box.kept.push_back(std::move(connection));
     EventFd::ring(box.bell);
   }
+}
+
+bool Listeners::attend() {
+  {
+    const MutexLock lock(mutex_);
+    if (attended_) return false;
+  }
+  Visit visit(*this, {});
+  net::PollSet set;
+  set.clear(0);
+  visit.prepare(&set);
+  if (set.wait().is_ok()) visit.process(set);
+  return visit.has_pending();
 }
 
 void Listeners::Visit::prepare(net::PollSet* set) {

@@ -2,10 +2,11 @@
 //
 // A thread that waits for connections accepts for all communicators. One thread at a time watches the sockets. It puts
 // each authenticated connection into the mailbox of the communicator that the connection claims. The other threads are
-// woken when a connection for them arrives, or when that thread leaves.
+// woken when a connection for them arrives, or when that thread leaves. If no thread waits for connections, the control
+// tree's thread attends the sockets from time to time, so that peers without the secret do not stay in their queues.
 //
-// Threads: open() and what has to do with paths by the thread that joins, before all else; opened(), subscribe(),
-// take() and unsubscribe() any; a Visit belongs to one thread.
+// Threads: open(), limit_queues() and what has to do with paths by the thread that joins, before all else; opened(),
+// subscribe(), take(), unsubscribe() and attend() any; a Visit belongs to one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -40,6 +41,8 @@ class Listeners {
 
   // Fills the address fields of *info. `best`: the address that comes first of those of TCP, as Job::address.
   Status open(const Settings& settings, bool allow_unix, bool allow_tcp, const std::string& best, PeerInfo* info);
+  // For a job of `ranks`: the kernel keeps no more connections than they need.
+  void limit_queues(std::size_t ranks);
   // Also by a path, in the folder TMPDIR or in /tmp. Fills info->unix_path.
   Status listen_on_path(PeerInfo* info);
   // Opens the paths of peers, so that they can be dialled after the files are removed. A path that cannot be opened
@@ -64,6 +67,10 @@ class Listeners {
   // The connections that arrived for it since the last call.
   std::vector<net::Authenticated> take(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
 
+  // One round, without waiting: accepts, authenticates, closes. True: connections are not authenticated yet, so the
+  // next round should follow soon. Does nothing if a thread attends the sockets already.
+  bool attend() TUTTI_EXCLUDES(mutex_);
+
   // While it exists, a thread waits for connections of these communicators, which have mailboxes. In a poll loop, after
   // take(): prepare(set), set.wait(), process(set).
   class Visit {
@@ -77,6 +84,8 @@ class Listeners {
     void process(const net::PollSet& set);
     // Acceptor::shortage(), where this thread has met it.
     [[nodiscard]] const Status& shortage() const { return shortage_; }
+    // This thread has accepted connections that are not authenticated yet.
+    [[nodiscard]] bool has_pending() const { return attends_ && listeners_.acceptor_.has_pending(); }
 
    private:
     Listeners& listeners_;

@@ -39,6 +39,8 @@ struct Rank {
   std::unique_ptr<ControlTree> whole;
   Status status;
   bool ready = false;
+  int attended = 0;          // how often the tree has attended the rank's listeners
+  bool is_attacked = false;  // connections there are not authenticated yet
 
   Status join_job(const UniqueIdBytes& id, int rank, int ranks) {
     Settings settings;
@@ -47,14 +49,22 @@ struct Rank {
     if (!job.is_ok()) return job.status();
     whole = std::move(job->tree);
     if (Status s = whole->all_gather("x", Deadline::after_ms(kLongMs)).status(); !s.is_ok()) return s;
-    return whole->watch(failure, {});
+    return whole->watch(failure, witness());
+  }
+  Witness witness() {
+    Witness made;
+    made.attend_listeners = [this] {
+      ++attended;
+      return is_attacked;
+    };
+    return made;
   }
   Status split_off(std::uint64_t id, const std::vector<int>& members) {
     auto tree = whole->split(id, members);
     if (!tree.is_ok()) return tree.status();
     part = std::move(tree).value();
     if (Status s = part->all_gather("y", Deadline::after_ms(kLongMs)).status(); !s.is_ok()) return s;
-    return part->watch(part_failure, {});
+    return part->watch(part_failure, witness());
   }
 };
 

@@ -284,6 +284,27 @@ TEST_CASE("a rank that has left a communicator before it died does not fail it, 
   }
 }
 
+TEST_CASE("the tree attends the other listeners of a rank until its last communicator leaves") {
+  Family job(GENERATE(range(0U, 5U)), 6, all_but(6, {}));
+  const auto attended_in = [&](int rank, std::int64_t ms) {
+    const int before = job.at(rank).attended;
+    job.world().run_for(ms);
+    return job.at(rank).attended - before;
+  };
+  const int idle = attended_in(3, 60'000);  // every 5 s, for both communicators together
+  CHECK(idle >= 11);
+  CHECK(idle <= 13);
+  job.at(3).is_attacked = true;
+  job.world().run_for(5000);
+  const int attacked = attended_in(3, 10'000);  // every 0.2 s
+  CHECK(attacked >= 45);
+  CHECK(attacked <= 51);
+  job.have(3, [](Rank* self) { self->whole->leave(); });
+  CHECK(attended_in(3, 10'000) >= 45);
+  job.have(3, [](Rank* self) { self->part->leave(); });
+  CHECK(attended_in(3, 10'000) == 0);
+}
+
 TEST_CASE("silent ranks do not prevent a rank from finding another parent") {
   // Rank 21 is below rank 5. Of the other lower ranks the first to answer is rank 12.
   std::vector<int> silent(12);

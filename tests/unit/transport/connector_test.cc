@@ -247,6 +247,77 @@ TEST_CASE("connections kept for a communicator are limited, and none are kept fo
   CHECK(::recv(refused.get(), &byte, 1, MSG_DONTWAIT) == 0);
 }
 
+namespace {
+
+// Listens on TCP, on loopback.
+struct Listening {
+  Listening() {
+    Settings settings;
+    settings.interface = "lo";
+    PeerInfo info = PeerInfo::local(0).value();
+    REQUIRE(listeners.open(settings, false, true, "", &info).is_ok());
+    address = net::parse_address(info.tcp_addresses.front()).value();
+  }
+  Listeners listeners{some_secret(), 0};
+  net::Address address;
+};
+
+}  // namespace
+
+TEST_CASE("while no thread waits for connections, unauthenticated peers are closed and the others are kept") {
+  Listening at;
+  at.listeners.subscribe(5, 2);
+  CHECK_FALSE(at.listeners.attend());
+  const UniqueFd unauthenticated = net::start_connect(at.address).value();
+  net::Dial dial({at.address}, some_secret(), {net::Purpose::kLink, 1, 0, 1, 5}, 0, {.patient = true});
+  const std::int64_t begin_ns = now_ns();
+  const auto passed_ms = [&] { return (now_ns() - begin_ns) / 1'000'000; };
+  std::int64_t authenticated_ms = 0;
+  std::int64_t closed_ms = 0;
+  while (closed_ms == 0 && passed_ms() < kLongMs) {
+    net::PollSet set;
+    set.clear(20);
+    if (!dial.done()) dial.prepare(&set);
+    REQUIRE(set.wait().is_ok());
+    if (!dial.done()) dial.process(set);
+    if (dial.done() && authenticated_ms == 0) authenticated_ms = passed_ms();
+    const bool pending = at.listeners.attend();
+    char byte = 0;
+    if (::recv(unauthenticated.get(), &byte, 1, MSG_DONTWAIT) == 0) closed_ms = passed_ms();
+    if (authenticated_ms != 0) CHECK(pending == (closed_ms == 0));
+  }
+  CHECK(authenticated_ms > 0);
+  CHECK(closed_ms >= net::Acceptor::kHandshakeMs);
+  CHECK(at.listeners.take(5).size() == 1);
+}
+
+TEST_CASE("a thread that waits for connections is the only one to attend the listeners") {
+  Listening at;
+  const UniqueFd peer = net::start_connect(at.address).value();
+  Listeners::Visit visit(at.listeners, {});
+  net::PollSet set;
+  set.clear(0);
+  visit.prepare(&set);
+  CHECK_FALSE(at.listeners.attend());
+  CHECK_FALSE(visit.has_pending());
+  REQUIRE(set.wait().is_ok());
+  visit.process(set);
+  CHECK(visit.has_pending());
+}
+
+TEST_CASE("the queue of a small job's listener is short") {
+  Listening at;
+  at.listeners.limit_queues(4);
+  std::vector<UniqueFd> peers;
+  std::size_t connected = 0;
+  for (int i = 0; i < 400; ++i) {
+    peers.push_back(net::start_connect(at.address).value());
+    if (net::connect_result(peers.back().get()).is_ok()) ++connected;
+  }
+  CHECK(connected >= 100);
+  CHECK(connected <= 257);  // Linux keeps one more
+}
+
 TEST_CASE("an unreachable unix socket gives way to TCP") {
   auto ranks = make_ranks(2, {.streams = 2});
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
