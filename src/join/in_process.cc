@@ -10,12 +10,17 @@
 #include "base/rank_list.h"
 #include "control/call_comparison.h"
 #include "control/call_ledger.h"
+#include "control/comm_agent.h"
 #include "control/tree_shape.h"
 #include "net/auth.h"
 #include "os/mutex.h"
 
 namespace tutti::internal {
 namespace {
+
+// Members of all abandoned communicators: those of which some members are missing and the others have ended. Their
+// state needs less than 10 MB.
+constexpr std::size_t kMaxAbandonedMembers = 16'384;
 
 struct InProcessControl {
   explicit InProcessControl(int count) : ranks(static_cast<std::size_t>(count)) {
@@ -47,15 +52,49 @@ struct InProcessControl {
   std::size_t parted TUTTI_GUARDED_BY(mutex) = 0;
   CallLedger ledger TUTTI_GUARDED_BY(mutex);
   std::vector<std::string> decisions TUTTI_GUARDED_BY(mutex);  // all decisions, for ranks that watch later
-  // A new communicator, until all of its ranks have joined, or those that had joined have ended.
+  struct ChildName {
+    std::uint64_t id = 0;
+    std::vector<int> members;  // in this numbering
+    auto operator<=>(const ChildName&) const = default;
+  };
+  // A communicator of these ranks, until it has ended on all. A member that joins later than the others have failed
+  // and ended learns the reason.
   struct Child {
     std::weak_ptr<InProcessControl> control;
-    std::vector<int> members;      // in this numbering
-    std::vector<int> missing;      // of these
+    std::shared_ptr<InProcessControl> kept;  // the same, while any member is missing
+    std::vector<int> missing;
     bool ends_with_leave = false;  // of one of them
+    std::uint64_t serial = 0;      // in the order of creation
   };
-  std::map<std::uint64_t, Child> children TUTTI_GUARDED_BY(mutex);
+  std::map<ChildName, Child> children TUTTI_GUARDED_BY(mutex);
+  std::uint64_t children_made TUTTI_GUARDED_BY(mutex) = 0;
 };
+
+// Fails a communicator on all of its ranks, if it has not failed before.
+void fail_all(InProcessControl& control, const Status& status) {
+  const MutexLock lock(control.mutex);
+  if (!control.failure.is_ok()) return;
+  control.failure = status;
+  for (InProcessControl::Rank& rank : control.ranks) {
+    if (rank.failure) rank.failure->fail(status);
+  }
+  control.changed.notify_all();
+}
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+// The number of a rank among `members`; -1: not a member.
+int index_of(int rank, const std::vector<int>& members) {
+  const auto at = std::find(members.begin(), members.end(), rank);
+  return at == members.end() ? -1 : static_cast<int>(at - members.begin());
+}
+
+Status clash_caused_by(int rank, const std::vector<int>& members) {
+  const control::Notice notice = control::clash_of_ids(index_of(rank, members));
+  return {notice.code, notice.text};
+}
 
 class InProcessTree final : public ControlTree {
  public:
@@ -96,8 +135,12 @@ class InProcessTree final : public ControlTree {
   [[nodiscard]] Status compared_with(int peer) TUTTI_REQUIRES(control_->mutex);
   [[nodiscard]] Status contradicted() TUTTI_REQUIRES(control_->mutex);
   [[nodiscard]] Status timed_out() const TUTTI_REQUIRES(control_->mutex);
+  Status check_id(std::uint64_t id) TUTTI_REQUIRES(control_->mutex);
+  Status fail_clashing(const InProcessControl::ChildName& name) TUTTI_REQUIRES(control_->mutex);
+  void forget_children() TUTTI_REQUIRES(control_->mutex);
   void end_children() noexcept TUTTI_REQUIRES(control_->mutex);
-  void end_hopeless(InProcessControl::Child& child) TUTTI_REQUIRES(control_->mutex);
+  void end_hopeless(const InProcessControl::ChildName& name, InProcessControl::Child& child)
+      TUTTI_REQUIRES(control_->mutex);
 
   const int rank_;
   const std::string name_;
@@ -214,52 +257,94 @@ void InProcessTree::compare_calls() {
 // The first rank makes the shared state.
 Result<std::unique_ptr<ControlTree>> InProcessTree::split(std::uint64_t id, std::vector<int> members,
                                                           GivesUp gives_up) {
-  const auto self = std::find(members.begin(), members.end(), rank_);
+  const int rank = index_of(rank_, members);
   std::shared_ptr<InProcessControl> control;
   {
     const MutexLock lock(control_->mutex);
-    std::erase_if(control_->children, [](const auto& child) { return child.second.control.expired(); });
-    InProcessControl::Child& child = control_->children[id];
-    control = child.control.lock();
-    if (control == nullptr) {
-      control = std::make_shared<InProcessControl>(static_cast<int>(members.size()));
-      child.control = control;
-      child.members = members;
-      child.missing = members;
+    forget_children();
+    if (Status s = check_id(id); !s.is_ok()) return s;
+    auto at = control_->children.find({id, members});
+    if (at == control_->children.end()) {
+      InProcessControl::ChildName name{id, std::move(members)};
+      InProcessControl::Child child;
+      child.kept = std::make_shared<InProcessControl>(static_cast<int>(name.members.size()));
+      child.control = child.kept;
+      child.missing = name.members;
       child.ends_with_leave = static_cast<bool>(gives_up);
+      child.serial = control_->children_made++;
+      if (Status s = fail_clashing(name); !s.is_ok()) fail_all(*child.kept, s);
+      at = control_->children.emplace(std::move(name), std::move(child)).first;
     }
+    InProcessControl::Child& child = at->second;
+    control = child.kept;
     std::erase(child.missing, rank_);
     if (child.missing.empty()) {
-      control_->children.erase(id);
+      child.kept.reset();
     } else {
-      end_hopeless(child);
+      end_hopeless(at->first, child);
     }
   }
-  return std::unique_ptr<ControlTree>(std::make_unique<InProcessTree>(static_cast<int>(self - members.begin()),
-                                                                      std::move(control), std::move(gives_up)));
+  return std::unique_ptr<ControlTree>(std::make_unique<InProcessTree>(rank, std::move(control), std::move(gives_up)));
+}
+
+// Each rank joins one communicator with this id, once.
+Status InProcessTree::check_id(std::uint64_t id) {
+  for (auto at = control_->children.lower_bound({id, {}}); at != control_->children.end() && at->first.id == id; ++at) {
+    if (!contains(at->first.members, rank_) || contains(at->second.missing, rank_)) continue;
+    return Status::invalid_usage(fmt::format("another communicator of the job has the id {}", id));
+  }
+  return {};
+}
+
+// Fails the communicators that have the same id and other members. Not ok if there are any: the failure of the new one.
+Status InProcessTree::fail_clashing(const InProcessControl::ChildName& name) {
+  Status clash;
+  for (auto at = control_->children.lower_bound({name.id, {}});
+       at != control_->children.end() && at->first.id == name.id; ++at) {
+    const std::vector<int>& others = at->first.members;
+    const auto common = std::find_if(others.begin(), others.end(), [&](int other) {
+      return contains(name.members, other) && !contains(at->second.missing, other);
+    });
+    clash = clash_caused_by(common == others.end() ? -1 : *common, name.members);
+    if (const auto control = at->second.control.lock()) fail_all(*control, clash_caused_by(rank_, others));
+  }
+  return clash;
+}
+
+// Forgets communicators that have ended on all ranks, and the oldest abandoned ones if there are too many.
+void InProcessTree::forget_children() {
+  auto& children = control_->children;
+  std::erase_if(children, [](const auto& child) { return child.second.control.expired(); });
+  while (true) {
+    std::size_t abandoned = 0;
+    auto oldest = children.end();
+    for (auto at = children.begin(); at != children.end(); ++at) {
+      // The count does not rise meanwhile: split() copies the pointer under the same mutex.
+      if (at->second.kept.use_count() != 1) continue;
+      abandoned += at->first.members.size();
+      if (oldest == children.end() || at->second.serial < oldest->second.serial) oldest = at;
+    }
+    if (abandoned <= kMaxAbandonedMembers) return;
+    children.erase(oldest);
+  }
 }
 
 // A member that has left can no longer make its part.
-void InProcessTree::end_hopeless(InProcessControl::Child& child) {
+void InProcessTree::end_hopeless(const InProcessControl::ChildName& name, InProcessControl::Child& child) {
   const auto left = std::find_if(child.missing.begin(), child.missing.end(), [this](int rank) {
     control_->mutex.assert_held();
     return control_->ranks[static_cast<std::size_t>(rank)].left;
   });
   if (!child.ends_with_leave || left == child.missing.end()) return;
-  const auto control = child.control.lock();
-  if (control == nullptr) return;
-  const MutexLock lock(control->mutex);
-  if (!control->failure.is_ok()) return;
-  const auto rank = std::find(child.members.begin(), child.members.end(), *left) - child.members.begin();
-  control->failure = Status::remote(fmt::format("rank {} left before it had made its part of this communicator", rank));
-  control->changed.notify_all();
+  fail_all(*child.kept, Status::remote(fmt::format("rank {} left before it had made its part of this communicator",
+                                                   index_of(*left, name.members))));
 }
 
 // If there is no memory for the text, they wait for this rank until the timeout.
 void InProcessTree::end_children() noexcept {
   (void)guarded([&] {
     control_->mutex.assert_held();
-    for (auto& [id, child] : control_->children) end_hopeless(child);
+    for (auto& [name, child] : control_->children) end_hopeless(name, child);
     return Status();
   });
 }

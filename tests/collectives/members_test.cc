@@ -241,8 +241,8 @@ TEST_CASE("the id of a destroyed group is refused at once", "[processes]") {
   });
 }
 
-TEST_CASE("members that do not agree get errors that name the cause", "[processes]") {
-  require_on(ways_of_processes(), 3, [](tuttiComm_t comm, int rank, int) {
+void require_no_agreement(const std::vector<Way>& ways) {
+  require_on(ways, 3, [](tuttiComm_t comm, int rank, int) {
     std::vector<std::uint64_t> ids(3);
     if (rank == 0) {
       for (std::uint64_t& id : ids) (void)tuttiCommGetGroupId(comm, &id);
@@ -277,6 +277,57 @@ TEST_CASE("members that do not agree get errors that name the cause", "[processe
     if (wrong.empty() && tuttiBarrier(comm, nullptr) != tuttiSuccess) wrong = tuttiGetLastError(comm);
     return Outcome{wrong};
   });
+}
+
+TEST_CASE("members that do not agree get errors that name the cause, threads", "[threads]") {
+  require_no_agreement(ways_of_threads());
+}
+TEST_CASE("members that do not agree get errors that name the cause, processes", "[processes]") {
+  require_no_agreement(ways_of_processes());
+}
+
+// Ranks 0 and 1 make one group, the other four another one.
+TEST_CASE("groups of different ranks with one id get an error", "[threads]") {
+  require_on(ways_of_threads(), 6, [](tuttiComm_t comm, int rank, int) {
+    std::uint64_t id = 0;
+    std::string wrong = share_id(comm, rank, &id);
+    // The larger group begins while the smaller one waits for rank 1.
+    if (rank >= 1) std::this_thread::sleep_for(std::chrono::milliseconds(rank == 1 ? 200 : 50));
+    if (wrong.empty()) {
+      wrong = check_refused_soon(comm, id, rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3, 4, 5},
+                                 tuttiMismatch, "has split off a communicator of other ranks, with the same id");
+    }
+    if (tuttiBarrier(comm, nullptr) != tuttiSuccess) wrong += tuttiGetLastError(comm);
+    return Outcome{wrong};
+  });
+}
+
+void require_reason_later(const std::vector<Way>& ways) {
+  require_on(ways, 3, [](tuttiComm_t comm, int rank, int) {
+    std::uint64_t id = 0;
+    std::string wrong = share_id(comm, rank, &id);
+    const std::vector<int> all{0, 1, 2};
+    if (rank == 0) {
+      tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+      config.port_range = "5000-5001";
+      tuttiComm_t made = nullptr;
+      if (tuttiCommCreateGroup(comm, id, 3, all.data(), &made, &config) != tuttiInvalidArgument) wrong = "not refused";
+    }
+    // The others call when rank 0 has returned.
+    if (tuttiBarrier(comm, nullptr) != tuttiSuccess) wrong += tuttiGetLastError(comm);
+    if (wrong.empty() && rank != 0) {
+      wrong = check_refused_soon(comm, id, all, tuttiRemoteError, "config.port_range must equal that of the parent");
+    }
+    if (tuttiBarrier(comm, nullptr) != tuttiSuccess) wrong += tuttiGetLastError(comm);
+    return Outcome{wrong};
+  });
+}
+
+TEST_CASE("members that call after another one was refused get its reason, threads", "[threads]") {
+  require_reason_later(ways_of_threads());
+}
+TEST_CASE("members that call after another one was refused get its reason, processes", "[processes]") {
+  require_reason_later(ways_of_processes());
 }
 
 }  // namespace
