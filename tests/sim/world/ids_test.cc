@@ -1,6 +1,7 @@
 // Programs that pass one id to disjoint groups of ranks: both groups hear of it, though no frame of one is meant for a
 // member of the other. In the simulated world: see world.h.
 #include <cstddef>
+#include <vector>
 
 #include "catch_compat.h"
 #include "sim/world/family.h"
@@ -42,5 +43,18 @@ TEST_CASE("a group hears that another one has its id also through members of tha
   job.have(2, [](Rank* self) { self->part->announce_failure(Status::aborted("enough")); });
   REQUIRE(job.eventually([&] { return job.at(1).part_failure->failed(); }));
   job.split_off(&second, second.members);
+  CHECK(job.eventually([&] { return clashes(&job, second); }, kMissedMs));
+}
+
+TEST_CASE("members that come late hear that another group has their id") {
+  Family job(GENERATE(range(0U, 20U)), 10, {});
+  Group first{{0, 1}, {}};
+  Group second{{2, 3, 4, 5}, {}};
+  job.split_off(&first, first.members);
+  REQUIRE(job.eventually([&] { return first.is_made(); }));
+  const auto [early, late] = GENERATE(table<std::vector<int>, std::vector<int>>({{{3, 5}, {2, 4}}, {{2}, {3, 4, 5}}}));
+  job.split_off(&second, early);
+  job.world().run_for(300);
+  job.split_off(&second, late);
   CHECK(job.eventually([&] { return clashes(&job, second); }, kMissedMs));
 }
