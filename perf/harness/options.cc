@@ -13,6 +13,7 @@
 
 #include "base/similar.h"
 #include "base/standard_output.h"
+#include "exit_status.h"
 #include "nccl_tests.h"
 #include "ranks.h"
 #include "record.h"
@@ -23,8 +24,6 @@ namespace {
 
 constexpr std::size_t kKibi = 1024;
 constexpr std::size_t kMostSizes = 100'000;  // each with its row
-constexpr int kFailureStatus = 1;
-constexpr int kUsageStatus = 2;
 
 // The arguments as they were written, before they are given a meaning.
 struct Words {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "exit_status.h"
 #include "measure.h"
 #include "operation.h"
 #include "options.h"
@@ -22,9 +23,6 @@
 
 namespace tutti::internal::perf {
 namespace {
-
-constexpr int kFailureStatus = 1;
-constexpr int kUsageStatus = 2;
 
 // The most memory that this process has had.
 std::int64_t peak_memory_bytes() {

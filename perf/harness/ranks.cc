@@ -20,14 +20,13 @@
 
 #include "base/config.h"
 #include "base/control_group.h"
+#include "exit_status.h"
 #include "operation.h"
 #include "os/clock.h"
 
 namespace tutti::internal::perf {
 namespace {
 
-constexpr int kFailureStatus = 1;
-constexpr int kUsageStatus = 2;
 constexpr std::int64_t kIdWaitMs = 60'000;
 // A rank whose peer died learns of it from the library within a second; this is for one that does not.
 constexpr std::int64_t kGraceAfterFailureMs = 20'000;

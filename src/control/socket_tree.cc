@@ -19,10 +19,10 @@ namespace tutti::internal {
 namespace control {
 namespace {
 
-constexpr std::int64_t kGoMs = 400;      // the time to find a rank that receives the leave notice
-constexpr std::int64_t kFlushMs = 400;   // the time to send it
-constexpr std::int64_t kLingerMs = 200;  // the time for the neighbours to end their sides: normally microseconds
-constexpr std::int64_t kLookMs = 5;      // how often the tree checks whether a leaving rank may go
+constexpr std::int64_t kGoMs = 400;         // the time to find a rank that receives the leave notice
+constexpr std::int64_t kFlushMs = 400;      // the time to send it
+constexpr std::int64_t kLingerMs = 200;     // the time for the neighbours to end their sides: normally microseconds
+constexpr std::int64_t kLeavingLookMs = 5;  // how often the tree checks whether a leaving rank may go
 // How often the rank's other listeners are attended, and while connections there are not authenticated yet. An acceptor
 // replaces those that are older than 100 ms.
 constexpr std::int64_t kAttendMs = 5000;
@@ -100,7 +100,7 @@ void SocketTree::watch_once() {
   healing_.prepare(&set_);
   inquiries_.prepare(&set_);
   wake_for_merging();
-  if (go_by_ns_ != 0) set_.wake_at(Deadline::after_ms(kLookMs));
+  if (go_by_ns_ != 0) set_.wake_at(Deadline::after_ms(kLeavingLookMs));
   set_.wake_at(Deadline::after_ms(std::max<std::int64_t>(0, attend_ns_ - now_ns()) / kNsPerMs + 1));
   if (const Status s = set_.wait(); !s.is_ok()) {
     ending_ = true;

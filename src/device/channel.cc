@@ -12,14 +12,14 @@ namespace {
 
 using memory::PinnedMemory;
 
-struct Spare {
+struct SpareChannels {
   Mutex mutex;
   std::vector<DeviceChannel*> channels TUTTI_GUARDED_BY(mutex);
   // Words for new channels.
   PinnedMemory::Block words TUTTI_GUARDED_BY(mutex);
 };
-Spare& spare() {
-  static constinit FirstUse<Spare> all;
+SpareChannels& spare() {
+  static constinit FirstUse<SpareChannels> all;
   return all.get();
 }
 
