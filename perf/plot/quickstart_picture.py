@@ -76,13 +76,14 @@ def svg_of(about, sentence, lines):
 
 def sentence_of(lines):
     """What the lines show; `tutti` and the others by their names in a comparison."""
-    if "tutti" not in lines:
+    if "tutti" not in lines or len(lines) == 1:
         sizes, times, bandwidths = next(iter(lines.values()))
         best = bandwidths.index(max(bandwidths))
         return (f"An all-reduce of {sizes[0]} bytes takes {times[0]:.3g} µs, and bus bandwidth is highest at "
                 f"{format_size(sizes[best])}: {bandwidths[best]:.3g} GB/s.")
     others = [dict(zip(line[0], line[TIME])) for name, line in lines.items() if name != "tutti"]
-    ratios = [min(other[size] for other in others) / time for size, time in zip(*lines["tutti"][:BANDWIDTH])]
+    ratios = [min(other[size] for other in others) / time for size, time in zip(*lines["tutti"][:BANDWIDTH])
+              if all(size in other for other in others)]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     return (f"tutti is faster than every other library at {sum(ratio > 1 for ratio in ratios)} of {len(ratios)} sizes, "
             f"and on average {mean:.2f} times as fast as the fastest one.")

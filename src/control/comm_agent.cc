@@ -183,7 +183,7 @@ void CommAgent::fail_by_clash(int from) {
   if (std::exchange(told_clash_, true)) return;
   const Notice notice = clash_of_ids(from);
   const std::string frame = pack_notice(members_.name(), notice, FrameKind::kClash);
-  tree_.neighbours().flood(frame, nullptr);
+  tree_.router().tell_clash(frame, nullptr);
   on_notice(notice, frame, Reach::kJob, nullptr);
 }
 

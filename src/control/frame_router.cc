@@ -75,18 +75,23 @@ bool FrameRouter::hear_for_members(const Header& header, net::Unpacker* unpacker
   }
   // All ranks of the job hear of a clash, also by way of members that have failed already.
   if (header.kind == FrameKind::kClash) {
-    if (keep_passed(header, frame)) neighbours_.flood(frame, from);
+    tell_clash(frame, from);
     if (comm != nullptr) return comm->hear(header, unpacker, frame, from);
     keep_early(header, frame);
     return true;
   }
   const bool once = header.kind >= FrameKind::kNotice;
   const bool by_member = comm != nullptr && (once || header.kind == FrameKind::kParts);
-  const bool known = comm == nullptr && once && !keep_passed(header, frame);
+  const bool known = comm == nullptr && once && !keep_passed(header.kind, frame);
   if (!by_member && !known) neighbours_.flood_to(header.members, frame, from);
   if (comm != nullptr) return comm->hear(header, unpacker, frame, from);
   keep_early(header, frame);
   return true;
+}
+
+// Kept here as well: the rank that forwards it next may die first.
+void FrameRouter::tell_clash(const std::string& frame, const Neighbour* from) {
+  if (keep_passed(FrameKind::kClash, frame)) neighbours_.flood(frame, from);
 }
 
 void FrameRouter::claim(const CommName& comm) {
@@ -95,7 +100,7 @@ void FrameRouter::claim(const CommName& comm) {
     return;
   }
   const std::string clash = pack_notice(comm, clash_of_ids(-1), FrameKind::kClash);
-  neighbours_.flood(clash, nullptr);
+  tell_clash(clash, nullptr);
   net::Unpacker unpacker(clash);
   Header header;
   CommAgent* const member = comms_.find(comm.id);
@@ -109,8 +114,8 @@ void FrameRouter::keep_early(const Header& header, const std::string& frame) {
 }
 
 // False if it has been forwarded before.
-bool FrameRouter::keep_passed(const Header& header, const std::string& frame) {
-  if (!notices_.keep_passed(header.kind, frame)) return false;
+bool FrameRouter::keep_passed(FrameKind kind, const std::string& frame) {
+  if (!notices_.keep_passed(kind, frame)) return false;
   healing_.note_passed();
   return true;
 }

@@ -47,6 +47,8 @@ class FrameRouter {
   void handle(Neighbour* from, const std::string& frame);
   // Sends a rank's calls to the nearest members above; if there are none, to the nearest members on all branches.
   void pass_on_calls(CommId comm, Calls calls, const Neighbour* from);
+  // Sends a notice of FrameKind::kClash to all ranks of the job, once.
+  void tell_clash(const std::string& frame, const Neighbour* from);
   // Forwards a claim up, or tells all ranks that other members have the id.
   void claim(const CommName& comm);
   // Gives the frames kept for a communicator to it when it arrives.
@@ -58,7 +60,7 @@ class FrameRouter {
   bool hear_for_members(const Header& header, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from);
   bool hear_calls(CommId comm, net::Unpacker* unpacker, const Neighbour* from);
   void keep_early(const Header& header, const std::string& frame);
-  [[nodiscard]] bool keep_passed(const Header& header, const std::string& frame);
+  [[nodiscard]] bool keep_passed(FrameKind kind, const std::string& frame);
   void on_damage(const Neighbour& from, CommId comm);
 
   const JobView& view_;

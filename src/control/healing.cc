@@ -137,9 +137,7 @@ bool Healing::hear_attachment(const Attachment& attachment, const std::string& f
 
 void Healing::resend() {
   if (!std::exchange(resends_, false)) return;
-  for (const std::deque<std::string>* frames : {&notices_.passed(), &notices_.refusals(), &notices_.farewells()}) {
-    for (const std::string& frame : *frames) neighbours_.flood(frame, nullptr);
-  }
+  for (const std::string& frame : notices_.recent()) neighbours_.flood(frame, nullptr);
   for (const auto& [id, comm] : comms_.all()) comm->say_again();
 }
 

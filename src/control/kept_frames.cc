@@ -6,6 +6,8 @@
 #include <functional>
 #include <utility>
 
+#include "os/clock.h"
+
 namespace tutti::internal::control {
 namespace {
 
@@ -17,6 +19,10 @@ constexpr std::size_t kMaxForgotten = 1024;  // of the communicators beyond that
 constexpr std::size_t kMaxPassed = 1024;
 constexpr std::size_t kMaxPassedBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxFarewells = 64;
+// A rank that forwards nothing is stopped or dead. The frames of one that is stopped for longer than this are lost if
+// it dies after that, unless a new neighbour knows them.
+constexpr std::int64_t kRecentMs = 60'000;
+constexpr std::size_t kMostRecent = 64;
 constexpr std::size_t kMaxClaims = 1024;
 
 }  // namespace
@@ -73,15 +79,30 @@ bool Claims::add(CommId comm, const std::string& members) {
 }
 
 bool KeptNotices::keep_passed(FrameKind kind, const std::string& frame) {
-  auto& [frames, bytes] = kind == FrameKind::kRefusal ? refusals_ : passed_;
+  auto& [frames, at_ns, bytes] = kind == FrameKind::kRefusal ? refusals_ : passed_;
   if (std::find(frames.rbegin(), frames.rend(), frame) != frames.rend()) return false;
   frames.push_back(frame);
+  at_ns.push_back(now_ns());
   bytes += frame.size();
   while (frames.size() > kMaxPassed || bytes > kMaxPassedBytes) {
     bytes -= frames.front().size();
     frames.pop_front();
+    at_ns.pop_front();
   }
   return true;
+}
+
+std::vector<std::string> KeptNotices::recent() const {
+  std::vector<std::string> result;
+  const std::int64_t since_ns = now_ns() - kRecentMs * kNsPerMs;
+  for (const Passed* const passed : {&passed_, &refusals_}) {
+    std::size_t i = passed->frames.size() - std::min(passed->frames.size(), kMostRecent);
+    for (; i < passed->frames.size(); ++i) {
+      if (passed->at_ns[i] >= since_ns) result.push_back(passed->frames[i]);
+    }
+  }
+  result.insert(result.end(), farewells_.begin(), farewells_.end());
+  return result;
 }
 
 void KeptNotices::keep_farewell(std::string frame) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <vector>
 
 #include "control/control_messages.h"
 
@@ -58,8 +59,8 @@ class Claims {
   std::deque<CommId> order_;               // oldest first
 };
 
-// The last notices of communicators of which this rank is not a member or that it has left, if it has forwarded or sent
-// them. A later neighbour may not have received them, and the rank that sent them may be gone.
+// The last notices of communicators of which this rank is not a member or that it has left, and all clashes of ids, if
+// it has forwarded or sent them. A later neighbour may not have received them, and the rank that sent them may be gone.
 class KeptNotices {
  public:
   // Keeps a notice to be forwarded. False if it was forwarded before.
@@ -69,10 +70,14 @@ class KeptNotices {
   [[nodiscard]] const std::deque<std::string>& passed() const { return passed_.frames; }
   [[nodiscard]] const std::deque<std::string>& refusals() const { return refusals_.frames; }
   [[nodiscard]] const std::deque<std::string>& farewells() const { return farewells_; }
+  // The newest of these that were forwarded a short time ago, and all farewells: a rank that forwarded them may have
+  // been lost with them. All ranks resend them after a healing, so it must be few.
+  [[nodiscard]] std::vector<std::string> recent() const;
 
  private:
   struct Passed {
     std::deque<std::string> frames;  // the last ones
+    std::deque<std::int64_t> at_ns;  // when each was forwarded
     std::size_t bytes = 0;
   };
   Passed passed_;

@@ -137,7 +137,12 @@ void SocketTree::attend_listeners() {
   const std::int64_t now = now_ns();
   if (now < attend_ns_) return;
   std::optional<bool> again;
-  for (auto at = comms_.all().begin(); at != comms_.all().end() && !again; ++at) again = at->second->attend_listeners();
+  // If there is no memory for strangers, the next round comes later.
+  (void)guarded([&] {
+    for (auto at = comms_.all().begin(); at != comms_.all().end() && !again; ++at)
+      again = at->second->attend_listeners();
+    return Status();
+  });
   attend_ns_ = now + (again.value_or(false) ? kAttendAgainMs : kAttendMs) * kNsPerMs;
 }
 

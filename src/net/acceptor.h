@@ -32,8 +32,8 @@ class Acceptor {
   // `mine`: the claim of this side towards every dialler.
   Acceptor(const Secret& secret, const Claim& mine) : secret_(secret), mine_(mine) {}
   void add_listener(UniqueFd listener, bool is_unix);
-  // The kernel keeps at most `most` connections of each listener for accepting, and drops further ones, which are
-  // repeated after a second or more.
+  // The kernel keeps at most `most` connections of each listener for accepting, and drops further ones: diallers
+  // repeat them, over TCP after a second or more.
   void limit_queues(int most);
   // Accepts no further connections; pending ones continue.
   void close_listeners() { listeners_.clear(); }

@@ -20,7 +20,9 @@ import sys
 
 def arguments_of(commands, target, header):
     """The compiler and its arguments, without the compiler cache, the names of files and HEADER itself."""
-    command = next(c["command"] for c in commands if f"/{target}/" in f"/{c['output']}")
+    command = next((c["command"] for c in commands if f"/{target}/" in f"/{c['output']}"), None)
+    if command is None:
+        sys.exit(f"precompile: the build has no source of {target}")
     words = iter(shlex.split(command))
     kept = []
     for word in words:
@@ -41,8 +43,8 @@ def main():
     commands_path, target, header, output, depfile = sys.argv[1:]
     commands = json.loads(pathlib.Path(commands_path).read_text(encoding="utf-8"))
     compile_it = [*arguments_of(commands, target, header), "-x", "c++-header", header]
-    # Without the lines with the places of the headers.
-    text = re.sub(rb"^# .*\n", b"", run([*compile_it, "-E", "-MD", "-MQ", output, "-MF", depfile]).stdout, flags=re.M)
+    # With macros, without the lines with the places of the headers.
+    text = re.sub(rb"^# .*\n", b"", run([*compile_it, "-E", "-dD", "-MD", "-MQ", output, "-MF", depfile]).stdout, flags=re.M)
     with open(depfile, "a", encoding="utf-8") as rules:
         rules.write(f"{output}: {os.path.relpath(commands_path)}\n")
     version = run([compile_it[0], "-v"]).stderr
