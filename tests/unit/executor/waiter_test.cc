@@ -47,8 +47,8 @@ int yield_and_note() {
 
 }  // namespace
 
-// Replaces that of the C library.
-extern "C" int sched_yield() noexcept {
+// Replace those of the C library.
+extern "C" [[gnu::visibility("default")]] int sched_yield() noexcept {
   if (yield_ns == 0) return yield_and_note();
   ++yields;
   if (still_ns != 0) {
@@ -60,7 +60,7 @@ extern "C" int sched_yield() noexcept {
   }
   return 0;
 }
-extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+extern "C" [[gnu::visibility("default")]] int clock_gettime(clockid_t clock, timespec* time) noexcept {
   // Not the system call, which takes as long as another rank's turn.
   static const auto real = reinterpret_cast<int (*)(clockid_t, timespec*)>(::dlsym(RTLD_NEXT, "clock_gettime"));
   if (still_ns == 0) return real(clock, time);
