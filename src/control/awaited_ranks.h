@@ -36,7 +36,7 @@ class AwaitedRanks {
 
   // In a poll loop: prepare(set), set.wait(), judge(set). `is_root`: this rank has no parent.
   void prepare(net::PollSet* set, bool is_root);
-  // The ranks that have died; they are no longer awaited.
+  // Returns the ranks that have died, and no longer awaits them.
   std::vector<int> judge(const net::PollSet& set, bool is_root);
 
  private:

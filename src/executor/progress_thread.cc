@@ -90,7 +90,7 @@ void ProgressThread::run() {
   }
 }
 
-// Appends the new tasks. False when the engine must end: then there are no tasks.
+// Appends the new tasks. Returns false if the engine must end: then there are no tasks.
 bool ProgressThread::take_new() {
   const MutexLock lock(mutex_);
   if (ending_) return false;

@@ -118,7 +118,7 @@ class Waiter : private StallWatch::Awaited {
   [[nodiscard]] bool arm(const transport::EventSet& set);
   // Called after the sleep.
   void disarm();
-  // Peers' actions are no longer events of the set. Called before another thread waits for the links.
+  // Removes the links from the set. Called before another thread waits for them.
   void leave(const transport::EventSet& set);
   [[nodiscard]] int wakeup_fd() const { return wakeup_fd_.fd(); }
 

@@ -112,7 +112,7 @@ class Family {
     INFO(world_.report());
     REQUIRE(in_time);
   }
-  // These members of the group make their parts of it, each in a thread of its own. The group outlives that.
+  // Members `now` of the group make their parts of it, each in a thread of its own, which the group outlives.
   void split_off(Group* group, const std::vector<int>& now) {
     group->made.resize(group->members.size(), Status::internal("not made"));
     for (std::size_t i = 0; i < group->members.size(); ++i) {

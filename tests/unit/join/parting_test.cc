@@ -32,31 +32,15 @@ bool contains(const Status& status, const std::string& part) {
 }
 
 struct Ranks {
-  Ranks(bool sockets, std::vector<CallSummary> called_by) : calls(std::move(called_by)), watchers(calls.size()) {
-    const int ranks = static_cast<int>(calls.size());
-    Settings settings;
-    settings.interface = "lo";
-    Result<UniqueIdBytes> id = create_unique_id(settings);
-    Result<std::vector<Job>> jobs = make_in_process_jobs(ranks);
-    REQUIRE((id.is_ok() && jobs.is_ok()));
-    std::vector<Status> statuses(calls.size());
-    on_threads(ranks, [&](int rank) {
-      const auto r = static_cast<std::size_t>(rank);
-      Result<Job> job = std::move((*jobs)[r]);
-      if (sockets) job = join(*id, rank, ranks, settings, Deadline::after_ms(kLongMs));
-      statuses[r] = job.status();
-      if (!job.is_ok()) return;
-      watchers[r].job = std::move(*job);
-      statuses[r] = watchers[r].job.tree->all_gather("x", Deadline::after_ms(kLongMs)).status();
-      if (!statuses[r].is_ok()) return;
+  Ranks(bool sockets, std::vector<CallSummary> called_by) : calls(std::move(called_by)) {
+    watchers = tutti::internal::test::join_all(static_cast<int>(calls.size()), sockets, [this](int rank) {
       Witness witness;
-      witness.calls = [this, r] {
+      witness.calls = [this, r = static_cast<std::size_t>(rank)] {
         const std::lock_guard lock(mutex);
         return calls[r];
       };
-      statuses[r] = watchers[r].job.tree->watch(watchers[r].failure, witness);
+      return witness;
     });
-    for (const Status& status : statuses) REQUIRE(status.message() == "");
   }
   // The calls of the rank so far.
   void call(std::size_t rank, CallSummary summary) {

@@ -9,11 +9,14 @@
 #include <csignal>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/failure.h"
+#include "join/in_process.h"
 #include "join/join.h"
 #include "os/clock.h"
 
@@ -69,5 +72,34 @@ struct Watcher {
   Job job;
   std::shared_ptr<FailureState> failure = std::make_shared<FailureState>();
 };
+
+// The ranks of a job as threads, over sockets or in shared memory, each of which watches with witness(rank).
+inline std::vector<Watcher> join_all(int ranks, bool sockets, const std::function<Witness(int)>& witness) {
+  constexpr std::int64_t kJoinMs = 60'000;
+  const auto require = [](const Status& status) {
+    if (!status.is_ok()) throw std::runtime_error(status.message());
+  };
+  std::vector<Watcher> watchers(static_cast<std::size_t>(ranks));
+  Settings settings;
+  settings.interface = "lo";
+  Result<UniqueIdBytes> id = create_unique_id(settings);
+  Result<std::vector<Job>> jobs = make_in_process_jobs(ranks);
+  require(id.status());
+  require(jobs.status());
+  std::vector<Status> statuses(watchers.size());
+  on_threads(ranks, [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    Result<Job> job = std::move((*jobs)[r]);
+    if (sockets) job = join(*id, rank, ranks, settings, Deadline::after_ms(kJoinMs));
+    statuses[r] = job.status();
+    if (!job.is_ok()) return;
+    watchers[r].job = std::move(*job);
+    ControlTree& tree = *watchers[r].job.tree;
+    statuses[r] = tree.all_gather("x", Deadline::after_ms(kJoinMs)).status();
+    if (statuses[r].is_ok()) statuses[r] = tree.watch(watchers[r].failure, witness(rank));
+  });
+  for (const Status& status : statuses) require(status);
+  return watchers;
+}
 
 }  // namespace tutti::internal::test

@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "catch_compat.h"
-#include "join/in_process.h"
 #include "ranks.h"
 
 using namespace tutti::internal;
@@ -19,28 +18,9 @@ bool contains(const Status& status, const std::string& part) {
   return status.message().find(part) != std::string::npos;
 }
 
-// The ranks of a job as threads, over sockets or in shared memory.
+// The ranks of a job, which tell each other nothing of what they call.
 std::vector<Watcher> join_all(int ranks, bool sockets) {
-  std::vector<Watcher> watchers(static_cast<std::size_t>(ranks));
-  Settings settings;
-  settings.interface = "lo";
-  Result<UniqueIdBytes> id = create_unique_id(settings);
-  Result<std::vector<Job>> jobs = make_in_process_jobs(ranks);
-  REQUIRE((id.is_ok() && jobs.is_ok()));
-  std::vector<Status> statuses(watchers.size());
-  on_threads(ranks, [&](int rank) {
-    const auto r = static_cast<std::size_t>(rank);
-    Result<Job> job = std::move((*jobs)[r]);
-    if (sockets) job = join(*id, rank, ranks, settings, Deadline::after_ms(kLongMs));
-    statuses[r] = job.status();
-    if (!job.is_ok()) return;
-    watchers[r].job = std::move(*job);
-    ControlTree& tree = *watchers[r].job.tree;
-    statuses[r] = tree.all_gather("x", Deadline::after_ms(kLongMs)).status();
-    if (statuses[r].is_ok()) statuses[r] = tree.watch(watchers[r].failure, {});
-  });
-  for (const Status& status : statuses) REQUIRE(status.message() == "");
-  return watchers;
+  return test::join_all(ranks, sockets, [](int) { return Witness(); });
 }
 
 // The end of a new communicator that is expected to fail, at the latest after its initialisation.
