@@ -96,8 +96,8 @@ run() {
   timeout 3000 qemu-aarch64 -L "$root" "$2" "${left_out[@]}"
 }
 
-echo "==> packages for arm64"
-unpack >"$folder/packages.log" 2>&1 || { tail -20 "$folder/packages.log"; exit 1; }
+check 'packages for arm64' unpack
+$succeeded || exit 1
 cross_file >"$folder/cross.ini"
 if [[ ! -f $folder/build/build.ninja ]]; then
   meson setup "$folder/build" "$source" --cross-file "$folder/cross.ini" --buildtype release -Dwerror=true -Dcuda=disabled \
@@ -111,7 +111,7 @@ ninja -C "$folder/build" src/api/libtutti.so.0.1.0 tools/tutti perf/all_reduce_p
 cd "$folder/build"
 for ranks in -t -p; do
   check "all-reduce of two ranks, $ranks 2" timeout 600 qemu-aarch64 -L "$root" perf/all_reduce_perf "$ranks" 2 -b 8 -e 64K \
-    -n 20 || true
+    -n 20
 done
 for test in "${tests[@]}"; do
   IFS=$'\t' read -r name program _ <<<"$test"
@@ -119,7 +119,7 @@ for test in "${tests[@]}"; do
     echo "left out: $name: the emulation lacks ${lacking[$name]}"
   else
     [[ -z ${cases[$name]:-} ]] || sed "s/^~/left out of $name, which the emulation cannot run: /" <<<"${cases[$name]}"
-    check "$name" run "$name" "$program" || true
+    check "$name" run "$name" "$program"
   fi
 done
 echo "$passed passed, $failed failed"

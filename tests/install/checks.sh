@@ -2,17 +2,27 @@
 # shellcheck shell=bash
 passed=0 failed=0
 
-# check NAME COMMAND...: one test, in a subshell where each command must succeed.
+# check NAME COMMAND...: one test, in a subshell where each command must succeed; `succeeded` says whether all did.
+# bash ignores `set -e` in a condition, also in functions that the condition calls. A call such as `check ... || true`
+# would therefore accept commands that fail, and ends the script instead.
 check() {
-  local name=$1 begun=$SECONDS
+  local name=$1 begun=$SECONDS status
   shift
-  if (set -euo pipefail; "$@") >"$folder/log" 2>&1; then
+  set +e
+  (set -e; false; true)
+  if (($? == 0)); then
+    echo "check '$name': call check as a command of its own, not as part of a condition" >&2
+    exit 1
+  fi
+  (set -euo pipefail; "$@") >"$folder/log" 2>&1
+  status=$?
+  set -e
+  if ((status == 0)); then
     echo "OK: $name ($((SECONDS - begun)) s)"
-    passed=$((passed + 1))
+    passed=$((passed + 1)) succeeded=true
   else
     echo "==> FAILED: $name"
     tail -40 "$folder/log" | sed 's/^/    /'
-    failed=$((failed + 1))
-    return 1
+    failed=$((failed + 1)) succeeded=false
   fi
 }

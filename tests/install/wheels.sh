@@ -65,7 +65,8 @@ PYTHON
 ways() {
   local prefix
   prefix=$("$folder/alone/bin/python" -c 'import tutti; print(tutti.prefix())')
-  by_pkg_config "$prefix" "$folder" && by_cmake "$prefix" "$folder"
+  by_pkg_config "$prefix" "$folder"
+  by_cmake "$prefix" "$folder"
 }
 
 mpi() { by_mpi "$packages/tutti/lib" "$folder"; }
@@ -129,7 +130,8 @@ base_system() {
   rm -rf "$root"
 }
 
-check 'make' make && {
+check 'make' make
+if $succeeded; then
   ls -l "$wheels" | awk 'NR > 1 { print "      " $9 ": " int($5 / 1024) " KiB" }'
   version=$(basename "$wheels"/tutti-*.whl | cut -d- -f2)
   # Debian's Python if it has that version, because it has nothing installed.
@@ -137,14 +139,16 @@ check 'make' make && {
   python_of_torch=$(PATH=/usr/bin:$PATH command -v "python$series")
   python=/usr/bin/python3
   [[ -x $python ]] || python=$python_of_torch
-  check 'install tutti' install_tutti && {
+  check 'install tutti' install_tutti
+  if $succeeded; then
     packages=$(dirname "$("$folder/alone/bin/python" -c 'import tutti; print(tutti.prefix())')")
-    for test in contained programs module ways mpi; do check "tutti: $test" "$test" || true; done
-  } || true
-  check 'install tutti-torch' install_torch && {
-    for test in training example one_library without_tutti; do check "tutti-torch: $test" "$test" || true; done
-  } || true
-  [[ ${2:-} != chroot ]] || check 'in a base system' base_system || true
-} || true
+    for test in contained programs module ways mpi; do check "tutti: $test" "$test"; done
+  fi
+  check 'install tutti-torch' install_torch
+  if $succeeded; then
+    for test in training example one_library without_tutti; do check "tutti-torch: $test" "$test"; done
+  fi
+  [[ ${2:-} != chroot ]] || check 'in a base system' base_system
+fi
 echo "$passed passed, $failed failed"
 ((failed == 0))
