@@ -99,7 +99,7 @@ class Operation {
     return (in_place_ ? buffers_.recv : buffers_.send).for_call(send_ + shift);
   }
   [[nodiscard]] std::byte* received(std::size_t shift) const { return buffers_.recv.for_call(recv_ + shift); }
-  // Both buffers, as far as the call may touch them, and so many bytes beyond.
+  // Both buffers, as far as the call may touch them, and `beyond` more bytes.
   Status upload(std::size_t beyond = 0) const;
   Status download() const;
   [[nodiscard]] std::int64_t count_errors() const;

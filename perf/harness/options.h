@@ -68,7 +68,7 @@ constexpr bool is_defined(Subject subject, DataType datatype, ReduceOp op) {
   return supports(datatype, op) && !(subject.combines_prefixes() && op == ReduceOp::kAvg);
 }
 
-// Whether a job of so many ranks can do what the options say: not ok, with the flag and its values, if it cannot.
+// Whether a job of `ranks` ranks can run the options. The error names the flag and its values.
 Status check_ranks(const Options& options, int ranks);
 
 // The options, or the exit status after --help or --version (0; 1 if they could not be printed) or a usage

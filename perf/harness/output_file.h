@@ -14,8 +14,8 @@ class OutputFile {
  public:
   // Only to learn whether it can be written: what it holds stays.
   static Result<OutputFile> open(const std::string& path);
-  // An empty one: where there is one with contents of that name, it is called `path`.0, `path`.1 and so on, as
-  // nccl-tests does. A pipe or a device may be there.
+  // A new empty file. If `path` is a file with contents, the name is `path`.0, `path`.1 and so on, as in nccl-tests.
+  // `path` may be a pipe or a device.
   static Result<OutputFile> open_beside(const std::string& path);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;

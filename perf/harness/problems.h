@@ -1,5 +1,5 @@
-// What a run measures: all that the options ask for, but for what leaves a rank without an element and what does not
-// fit into memory.
+// The problems that a run measures: all that the options select, except those that leave a rank without an element and
+// those that do not fit into memory.
 #pragma once
 
 #include <cstddef>

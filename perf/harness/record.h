@@ -44,7 +44,7 @@ class Record {
   // One of the results.
   Status add(const nlohmann::json& entry);
   Status finish(std::int64_t errors, double average_busbw_gbs);
-  // The whole object. REQUIRES: options.plot_path is not empty, as else nobody needs to keep it.
+  // The whole object. REQUIRES: options.plot_path is not empty; the object is not kept otherwise.
   [[nodiscard]] const std::string& text() const { return text_; }
 
  private:

@@ -22,7 +22,7 @@ std::string command_of(const CLI::App** app) {
   return command;
 }
 
-// That the word is none of this command's, and which one was probably meant.
+// Says that the command does not have this word, and names the most similar one that it has.
 std::string unknown(const CLI::App& command, const std::string& word) {
   std::deque<std::string> flags;
   std::vector<std::string_view> names;

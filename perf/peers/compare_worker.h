@@ -57,8 +57,8 @@ struct compare_call {
   enum compare_collective collective;
   const float* send; /* broadcast and in-place libraries: equal to recv */
   float* recv;
-  size_t count; /* elements as the collective counts them: of one rank's block (the mean one) where there are blocks */
-  /* Where there are blocks, those of this rank's vector, one behind the other: elements, and where they begin. */
+  size_t count; /* elements as the collective counts them: of one rank's block, or the mean of unequal blocks */
+  /* For collectives with blocks: the elements of each block of this rank's contiguous vector, and their offsets. */
   const size_t* counts;
   const size_t* begins;
 };

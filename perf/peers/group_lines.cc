@@ -163,7 +163,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   auto& shared = *new (memory) Shared;
-  // Nobody waits for a process that has died longer than that.
+  // Limits the wait for a process that has died.
   ::alarm(kMostSeconds);
   std::vector<pid_t> children;
   for (int rank = 1; rank < n; ++rank) {

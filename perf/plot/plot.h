@@ -7,8 +7,8 @@
 
 namespace tutti::internal::perf {
 
-// Whether pictures can be drawn: kInvalidUsage, with the remedy, without Python or matplotlib. Takes a second. `option`
-// is the one that asks for a picture, `results` says what else has the results.
+// Whether pictures can be drawn. Without Python or matplotlib: kInvalidUsage, with the fix. Takes a second. `option` is
+// the option that asks for a picture; `results` names where else the results are.
 Status check_plot(const std::string& option, const std::string& results);
 // Draws the results, a JSON object as -J and tutti simulate write it, into the file; "-" is standard output. `format`:
 // svg, png or pdf; empty: what the file's suffix says.

@@ -4,7 +4,7 @@ namespace tutti::internal::tools {
 
 Application::Application() : app("tutti: collective communication between the ranks of a job", "tutti") {
   app.set_version_flag("--version", "tutti " TUTTI_VERSION_TEXT);
-  app.require_subcommand(0, 1);  // none is reported by whoever runs it, after unknown flags
+  app.require_subcommand(0, 1);  // the caller reports a missing one, after unknown flags
   Run run_program = add_run(app, &run, &program);
   commands.emplace_back(run, std::move(run_program));
   for (const auto add :

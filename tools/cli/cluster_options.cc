@@ -214,7 +214,7 @@ Result<topology::Graph> make_graph(const ClusterOptions& options) {
 const MessageCosts kBetweenDevices = {3, 0.5, 0, 0, 1 << 18, 1 << 22};
 const topology::LocalCosts kDevice = {7e-7, 5e-7};
 
-// "0-3,8": 5. What is no such list has none.
+// "0-3,8": 5. Zero for a text that is not such a list.
 int count_processors(const std::string& list) {
   int count = 0;
   for (const std::string& part : words_of(list, ',')) {

@@ -67,7 +67,7 @@ Result<algorithms::World> parse_world(const std::string& sizes, int most_ranks) 
   std::istringstream words(sizes);
   std::int64_t ranks = 0;
   for (std::string word; std::getline(words, word, ',');) {
-    // What is no number is told below.
+    // parse_hosts() below reports a word that is not a number.
     ranks += parse_integer(word, 1, most_ranks).value_or(0);
     if (ranks > most_ranks) {
       return Status::invalid_argument(fmt::format("--hosts: {} are more than {} ranks", sizes, most_ranks));

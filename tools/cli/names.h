@@ -18,7 +18,7 @@ std::string all_collectives();
 std::string uniform_collectives();
 // Also with underscores: "all_reduce" is "allreduce".
 Result<Collective> parse_collective(const std::string& name);
-// The algorithms of the collective, or of all where there is none.
+// The algorithms of the collective, or of all collectives if it is empty.
 std::string known_algorithms(std::optional<Collective> collective);
 // That there is no such algorithm, which there are, and which other collectives have one of this name.
 Status no_algorithm(const std::string& name, std::optional<Collective> collective);
@@ -30,7 +30,7 @@ bool names_file(const std::string& text);
 Status fit_size(Collective collective, std::uint64_t* bytes);
 // Sizes of hosts "4,4" as ranks in order; empty for an empty text. The sum must be `ranks`.
 Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks);
-// The same, with as many ranks as they have together, no more than so many.
+// The same, with the sum of the sizes as the number of ranks, at most `most_ranks`.
 Result<algorithms::World> parse_world(const std::string& sizes, int most_ranks);
 
 }  // namespace tutti::internal::tools

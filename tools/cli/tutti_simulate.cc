@@ -169,7 +169,7 @@ void print_details(const Outcome& one, const Options& options, const topology::R
               one.prediction.one_host ? "; the first host stands for all, which do the same" : "");
 }
 
-// The busiest links, up to so many.
+// With at most `links` of the busiest links.
 json outcome_json(const Outcome& one, Collective collective, std::uint64_t size, int ranks,
                   const topology::Routes& routes, std::size_t links) {
   json row = {{"algorithm", one.entry->name}, {"bytes", size}};

@@ -111,8 +111,8 @@ Status try_output(const Options& options) {
   return Status::invalid_argument(options.output + ": cannot be written");
 }
 
-// Adds to a file of this machine and version what was measured; anew where there is none, or another's. What it has of
-// other jobs is kept, and of this one what it has of other collectives.
+// Adds the measurement to a file of this machine and version; replaces a file of another machine or version. Keeps the
+// file's entries for other jobs, and for other collectives of this job.
 Status keep(const Options& options, const selection::TunedJob& job) {
   selection::Tuning tuning;
   std::error_code none;

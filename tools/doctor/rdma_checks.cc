@@ -44,8 +44,8 @@ Check split_fix(Verdict verdict, const std::string& what, const std::string& tex
   return {verdict, what, text.substr(0, colon), text.substr(colon + 2)};
 }
 
-// CAP_IPC_LOCK, the kernel's number 14, among the effective capabilities. It counts only in the first user namespace,
-// which maps all ids to themselves: root of a rootless container has it in vain.
+// CAP_IPC_LOCK, the kernel's number 14, among the effective capabilities. It is effective only in the
+// initial user namespace, which maps all ids to themselves: it does not help root of a rootless container.
 bool may_lock_all() {
   std::istringstream map(first_line("/proc/self/uid_map"));
   std::uint64_t inside = 0;

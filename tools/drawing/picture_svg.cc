@@ -147,7 +147,7 @@ class Drawing {
       area += (boxes_[child].width + kPad) * (boxes_[child].height + kPad);
       widest = std::max(widest, boxes_[child].width);
     }
-    // As many in each row, but for the last one.
+    // The same number in each row except the last.
     double together = 0;
     for (const std::size_t child : below_[n]) together += boxes_[child].width + kPad;
     const double lines = std::max(1.0, std::ceil(together / std::max(widest, std::sqrt(area * 2) + widest / 2)));
@@ -350,7 +350,7 @@ class Drawing {
   std::vector<std::vector<const CrossLink*>> crossbars_;         // by the lowest node above
   std::map<std::size_t, std::vector<const CrossLink*>> cables_;  // links of two ends, likewise
   const double disc_step_;                                       // from a rank to the next, with room for an arrow
-  const double thin_;                                            // of arrows: 1, and less where there are many
+  const double thin_;                                            // of arrows: 1, less if the picture has many
   std::map<std::size_t, std::size_t> columns_;
   std::vector<std::pair<double, double>> discs_;  // centres, by rank
   std::map<std::string, std::size_t> colours_;

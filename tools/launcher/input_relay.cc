@@ -11,7 +11,7 @@ namespace {
 // How soon it is seen that the launcher has come to the foreground.
 constexpr int kForegroundMs = 500;
 
-// Its group would be stopped if it read. A terminal that is not the session's own (-1) stops nobody.
+// The kernel stops a background group that reads its terminal. A terminal of another session (-1) stops no process.
 bool in_background() {
   const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
   return foreground >= 0 && foreground != ::getpgrp();

@@ -23,7 +23,7 @@ constexpr int kPromptMs = 200;
 constexpr int kNobody = -1;
 constexpr int kLauncher = -2;
 
-// Like the terminal `like`, but passing on every byte as it is. Invalid where there is none left.
+// Like the terminal `like`, but passes on every byte unchanged. Invalid if the system has no terminal left.
 OutputPipe open_terminal(int like) {
   OutputPipe pipe;
   UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
@@ -114,7 +114,7 @@ void MergedOutput::read(Source& source) {
   source.line.clear();
 }
 
-// A line that is in parts goes on where nobody has written in between, else it begins anew.
+// The next part of a line continues it if no other source has written in between; otherwise it starts a new line.
 void MergedOutput::emit(int rank, std::string_view text) {
   if (text.empty() || broken_) return;
   const bool goes_on = unfinished_ == rank;

@@ -22,8 +22,8 @@ struct OutputPipe {
 // Where `destination` is a terminal it is one too, so that programs write each line when they have it.
 Result<OutputPipe> open_output_pipe(int destination);
 
-// Waits for nothing: whoever polls calls watch() before and serve() behind it. It holds some 64 KiB for each source
-// at most, and reads none while the destination does not take what was read.
+// Never blocks: the caller polls, with watch() before and serve() after. Holds at most about 64 KiB for each source and
+// does not read while the destination does not accept what was read.
 class MergedOutput {
  public:
   // `labelled`: each line begins with the rank, as "[2] ".
@@ -38,7 +38,7 @@ class MergedOutput {
   // Reads and writes what it can. Returns 0, or errno where the destination takes nothing any more; what comes later is
   // dropped. REQUIRES: `entries` begin with what they were behind watch().
   [[nodiscard]] int serve(const std::vector<pollfd>& entries);
-  // Nobody writes to the sources any more: what they hold is the last.
+  // No process writes to the sources any more; they hold the last bytes.
   void expect_the_last() { last_ = true; }
   [[nodiscard]] bool done() const { return sources_.empty() && unwritten_.empty(); }
 

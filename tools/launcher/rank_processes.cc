@@ -111,7 +111,7 @@ StartFailure RankProcesses::start(const RankProgram& program) {
   return {};
 }
 
-// A group's number is nobody else's until all of its processes have been collected.
+// The kernel does not reuse a group's number until all of its processes have been collected.
 void RankProcesses::signal(int number) const {
   for (const Group& group : groups_) {
     if (group.left && ::kill(-group.leader, number) != 0 && group.runs) ::kill(group.leader, number);

@@ -33,7 +33,7 @@ struct RankProgram {
   int errors = -1;
 };
 
-// Why no process runs the program: 127 where it is not found, 126 where it cannot be run, 1 where there is no process.
+// Why no process runs the program: 127 if it is not found, 126 if it cannot be run, 1 if no process could be started.
 struct StartFailure {
   int exit_status = 0;  // 0: it runs
   std::string message;

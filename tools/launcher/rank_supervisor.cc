@@ -244,7 +244,7 @@ void RankSupervisor::wait_for_events() {
 
 bool RankSupervisor::finished() const {
   if (processes_.processes_left()) return false;
-  // Who ends a run does not wait for whoever does not read what it has written.
+  // A user who ends a run does not wait for a reader that does not take its output.
   return (output_.done() && errors_.done()) || (ended_by_ != 0 && killed_);
 }
 

@@ -43,8 +43,8 @@ struct Options {
 constexpr int kMostRanks = 4096;
 constexpr double kMostSeconds = 1e6;
 
-// A port of this machine, which is nobody else's while the socket is open: the kernel gives it to none who asks for
-// any, and rank 0 can listen on it, since both set SO_REUSEADDR and this one does not listen.
+// A port of this machine, reserved while the socket is open: the kernel gives it to no process that asks for any free
+// port. Rank 0 can listen on it, because both sockets set SO_REUSEADDR and this one does not listen.
 struct HeldPort {
   UniqueFd socket;
   std::uint16_t port = 0;

@@ -149,7 +149,7 @@ Result<Command> describe(const CLI::App& app, const std::string& name, const Cho
   Command command;
   command.name = name;
   command.help = app.get_description();
-  // A text of one's own for --help may begin with the name.
+  // A custom text for --help may begin with the name.
   if (command.help.starts_with(name + ": ")) command.help.erase(0, name.size() + 2);
   command.usage = own_usage(app, name);
   if (Status s = read_footer(app.get_footer(), command); !s.is_ok()) return s.with_context(name);

@@ -27,7 +27,7 @@ std::string plain(const std::string& text) {
   return escaped;
 }
 
-// A line of its own, which is no request even if it begins as one. REQUIRES: plain().
+// A line of text, escaped so that roff does not read it as a request. REQUIRES: plain().
 std::string line(const std::string& text) {
   return fmt::format("{}{}\n", text.starts_with('.') ? "\\&" : "", text);
 }

@@ -51,7 +51,7 @@ class Numbers {
     return number;
   }
   [[nodiscard]] bool none() const { return numbers_ == nullptr; }
-  // As counts of so many ranks.
+  // Whether they are invalid as the counts of `ranks` ranks.
   [[nodiscard]] bool wrong(int ranks) const {
     if (none()) return true;
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {

@@ -149,7 +149,7 @@ bool is_held(const Communicator& communicator) {
   return communicator.held > 0;
 }
 
-// It goes on without the handle, whose attribute it is no more. REQUIRES: the caller holds it.
+// The communicator stays alive, but is removed from the handle's attributes. REQUIRES: the caller holds it.
 void part_from(MPI_Comm handle, Communicator& communicator) {
   outlive(communicator);
   PMPI_Comm_delete_attr(handle, keyval());

@@ -38,7 +38,7 @@ struct Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // Releases the lane. Waits for nobody.
+  // Releases the lane. Does not wait for other ranks.
   void leave_tutti();
 };
 
@@ -46,7 +46,7 @@ struct Communicator {
 extern std::atomic<unsigned> communicator_generation;
 
 struct Found {
-  MPI_Comm handle{};  // at first what is no handle, without asking the MPI library
+  MPI_Comm handle{};  // initially a value that is never a handle; this needs no call of the MPI library
   unsigned generation = 0;
   Communicator* communicator = nullptr;
 };
@@ -71,9 +71,9 @@ enum class Making {
   kNow,      // more calls will follow
 };
 
-// All ranks call a communicator's collectives in the same order: so all count alike how many the MPI library has taken,
-// and make tutti's communicator at the same one. A call that is refused is no collective: other ranks need not make it,
-// so it neither counts nor makes anything.
+// All ranks call a communicator's collectives in the same order, so all count the same number of calls that the MPI
+// library has served, and all create tutti's communicator in the same call. A refused call does not count and creates
+// nothing, because the other ranks need not make it.
 
 // Of a communicator of kFew: kNone if the call is the one that makes tutti's communicator, else why it is not.
 Reason why_not_yet(const Communicator& communicator, Making making);
@@ -101,7 +101,7 @@ bool makes_own_self();
 void hold(Communicator& communicator);
 // May wait for peers.
 void let_go(Communicator& communicator);
-// Waits for nobody: what there is to wait for is done by let_go_of_left().
+// Does not wait for other ranks; let_go_of_left() does the work that needs them.
 void let_go_soon(Communicator& communicator);
 
 }  // namespace tutti::mpi

@@ -19,7 +19,7 @@ struct Predefined {
   Layout layout;
 };
 
-// Open addressing, filled once. A handle of MPI's own types stands for the same type for ever.
+// Open addressing, filled once. The handle of a predefined MPI type always names the same type.
 class Table {
  public:
   Table();

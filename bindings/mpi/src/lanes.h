@@ -51,7 +51,7 @@ std::vector<int> ranks_in_world(MPI_Comm handle, int ranks);
 
 // Collective over the MPI communicator, waits for its other ranks. All of them get the same lane, or none.
 Given take_lane(const Asking& asking);
-// When this rank uses it no more; the others may still. Waits for nobody.
+// Call it when this rank no longer uses the lane; others may still use it. Does not wait for other ranks.
 void release_lane(Lane& lane);
 // Destroys released lanes that are not kept. May wait for peers.
 void destroy_surplus_lanes();

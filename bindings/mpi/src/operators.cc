@@ -110,7 +110,7 @@ tuttiResult_t make(BoundOperator& bound, Communicator& communicator, MPI_Op op, 
   return tuttiSuccess;
 }
 
-// Made once for each: handles of predefined operators and datatypes stand for the same for ever.
+// Made once for each pair: a handle of a predefined operator or datatype always names the same one.
 BoundOperator* find_bound(Communicator& communicator, MPI_Op op, MPI_Datatype type, std::size_t extent,
                           tuttiResult_t& result) {
   for (const auto& bound : communicator.operators) {

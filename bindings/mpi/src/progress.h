@@ -19,8 +19,8 @@ void progress_once();
 // there are any the thread looks more often.
 void count_window(int change);
 bool any_windows();
-// Where there are windows, after a call that has blocked: programs expect to find then what a peer did before its own
-// call, as they do after one of the MPI library's.
+// After a call that has blocked, if the process has windows: programs expect to see what a peer did before the peer's
+// call, as they do after a call of the MPI library.
 void look_after_call();
 
 // While it lives this thread makes no call of the MPI library.

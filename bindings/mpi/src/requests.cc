@@ -81,7 +81,7 @@ int on_cancel(void* /*state*/, int /*complete*/) {
   return MPI_SUCCESS;
 }
 
-// Without the lock: MPI may call the program's error handler. The state is kEnding, so that nobody else touches it.
+// Without the lock: MPI may call the program's error handler. The state is kEnding, so no other thread touches it.
 void end(Pending& pending, tuttiResult_t result) {
   tuttiEventDestroy(pending.event);
   pending.work->ended();

@@ -1,5 +1,5 @@
 // Requests of nonblocking collectives that tutti serves: generalized requests of the MPI library, which the calls that
-// wait and test complete when tutti has finished. Other requests are none of the binding's business.
+// wait and test complete when tutti has finished. The binding does not touch other requests.
 #ifndef TUTTI_BINDINGS_MPI_REQUESTS_H_
 #define TUTTI_BINDINGS_MPI_REQUESTS_H_
 

@@ -18,7 +18,7 @@ using Piece = std::unique_ptr<std::byte[], Free>;
 // Owns a piece; from any thread.
 class Scratch {
  public:
-  // Of one byte at least: an address that is no NULL. Its contents are whatever they were.
+  // At least one byte, so the address is never NULL. The contents are undefined.
   explicit Scratch(std::size_t bytes);
   ~Scratch();
   Scratch(Scratch&&) noexcept = default;

@@ -172,7 +172,7 @@ Described describe_call(std::string_view text, std::size_t at) {
   return described;
 }
 
-// Whether the two calls that the text of a tuttiMismatch names are the same but for their counts.
+// Whether the two calls that the text of a tuttiMismatch names differ only in their counts.
 bool only_counts_differ(std::string_view text) {
   constexpr std::string_view kCall = "operation ";
   constexpr std::string_view kRuns = "runs ";

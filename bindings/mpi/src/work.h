@@ -16,7 +16,7 @@
 
 namespace tutti::mpi {
 
-// What became of a call. At most one of the three is no success.
+// The result of a call. At most one of the three members states a failure.
 struct Outcome {
   Reason reason = Reason::kNone;  // passed on: nothing has happened
   tuttiResult_t result = tuttiSuccess;
@@ -80,8 +80,8 @@ class Work {
   std::byte* scratch_alike(std::size_t bytes, const std::byte* other);
   // The block's bytes as they are sent: where they lie, or packed.
   const std::byte* sent(const Block& block);
-  // The same `bytes`, which this rank sends, elsewhere if they lie among those that it receives. Nobody may ask for
-  // that but in place; MPI libraries let much of it pass.
+  // The `bytes` that this rank sends, copied elsewhere if they overlap the memory that it receives into. MPI allows the
+  // overlap only in place, but MPI libraries accept many other cases.
   const std::byte* apart(const std::byte* from, std::size_t bytes, const std::byte* received,
                          std::size_t received_bytes);
   void pack_into(std::byte* to, const Block& block);

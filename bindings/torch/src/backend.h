@@ -10,11 +10,11 @@
 // On a device, operations keep the rules of NCCL's backend (device_work.h): they are in the order of streams, one
 // communicator for each device, which is made when it is first needed, by all ranks of the group. Sends and receives
 // have a communicator for each pair of ranks, made when both have called the first of them; those that are coalesced
-// have the group's. Tags are not looked at. What one rank refuses there, the others are not told.
+// have the group's. Tags are not looked at. If one rank refuses a call there, the others get no message.
 //
-// What an operation takes is what torch.distributed's documentation says. A refused operation is a RuntimeError and
-// leaves the group as it was; if other ranks wait in it, they are told why. One that fails is a DistBackendError with
-// tutti's text, and the group can only be destroyed then.
+// What an operation takes is what torch.distributed's documentation says. A refused operation throws a
+// RuntimeError and leaves the group as it was; ranks that wait in it get the reason. A failed operation throws a
+// DistBackendError with tutti's text; after that the group can only be destroyed.
 #pragma once
 
 #include <chrono>

@@ -72,7 +72,7 @@ std::pair<std::shared_ptr<Channel>, std::shared_ptr<TaggedReceives>> Backend::me
     join_messages(direction, name, std::exchange(channel, nullptr), std::exchange(receives, nullptr));
     done->set_value();
   });
-  // Only now, when nothing can fail any more: no channel stays that nobody opens.
+  // Only here, after all that can fail: a failure before would leave a channel that no thread opens.
   messages.channel = std::move(opening);
   messages.receives = std::move(its_receives);
   messages.joined = std::move(joined);

@@ -63,7 +63,7 @@ void Channel::run_here(const Waiting& one) {
   end(one.flight, call(one, nullptr));
 }
 
-// REQUIRES: order_, and a communicator. An exception settles the flight: nobody else would.
+// REQUIRES: order_, and a communicator. An exception settles the flight here, because no other code does.
 tuttiResult_t Channel::call(const Waiting& one, void* stream) {
   try {
     return one.call(comm_, stream);
@@ -252,7 +252,7 @@ void Channel::close() {
   if (stream_ != nullptr) (void)tuttiStreamDestroy(stream_);
   (void)tuttiCommDestroy(comm);
   comm_ = nullptr;
-  (void)oldest();  // all have ended: what they have kept is freed, also of those that nobody has waited for
+  (void)oldest();  // all operations have ended: frees what they kept, also if the program has not waited for them
 }
 
 }  // namespace tutti_torch

@@ -33,7 +33,7 @@ bool Completer::look_after() {
   return true;
 }
 
-// REQUIRES: the lock, and an operation that nobody waits for.
+// REQUIRES: the lock, and an operation that no thread waits for.
 void Completer::call_one(const std::shared_ptr<State>& state) {
   SharedThreads::get().run([state] { serve(state); });
   state->called = true;
@@ -63,7 +63,7 @@ void Completer::serve(const std::shared_ptr<State>& state) {
 
 namespace {
 
-// A callback that throws has nobody else to tell; a future may have been completed by the program itself.
+// A callback's exception has no receiver, so this logs it. The program itself may have completed the future.
 void tell_safely(const std::function<void()>& tell) {
   try {
     tell();

@@ -40,17 +40,17 @@ class DeviceQueue {
   struct End {
     std::shared_ptr<c10::Event> event;
     c10::Stream stream;
-    bool captured;  // in a graph, which runs later, and as often as the program likes: nobody is told of its end
+    bool captured;  // in a graph, which runs later and any number of times: its end is not reported
     // Throws what torch says of a device that has failed.
     [[nodiscard]] bool has_come() const;
   };
-  // Calls tutti, with the copies before and behind it in its stream. `here`: in the current stream of the device; else
-  // in the queue's own, behind what the current one has by now, and the caching allocator is told that `touched` are
-  // used there. Throws what the call is refused for (RuntimeError), or why it has failed (DistBackendError). `entries`
-  // end when it does.
+  // Calls tutti, with the copies before and after it in the same stream. `here`: in the device's current stream;
+  // otherwise in the queue's own stream, after the work that the current one has now, and the queue records for the
+  // caching allocator that this stream uses `touched`. Throws RuntimeError if the call is refused, DistBackendError if
+  // it fails. `entries` end with the operation.
   End begin(const std::string& operation, const Call& call, const Packing& packing, const Tensors& touched, bool here,
             const Recorder::Entries& entries);
-  // Why the communicator has failed, for whoever has called that operation, who is told then; null: it has not.
+  // Why the communicator has failed, for the caller of that operation; counts as reported. Null: it has not failed.
   [[nodiscard]] std::exception_ptr error(const std::string& operation);
   [[nodiscard]] bool has_failed() const { return !failure().empty(); }
   // Looks which operations have ended; all have if the device has failed. True: all.
@@ -58,7 +58,7 @@ class DeviceQueue {
   // Those of all queues of the process.
   static void settle_all();
   void revoke();
-  // Ends the communicator, after what is on its way. Warns of a failure that nobody was told of.
+  // Ends the communicator, after what is on its way. Warns of a failure that no caller got.
   void close();
   [[nodiscard]] at::Device device() const { return device_; }
 

@@ -37,7 +37,7 @@ class DeviceWork final : public c10d::Work {
   // The current stream waits; with a timeout the thread as well. Throws what the communicator has failed with so far.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override { queue_->revoke(); }
-  // Complete at once, as far as threads are concerned: whoever uses its value lets streams wait.
+  // Complete at once for threads; the user of its value lets streams wait.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::uint64_t getSequencenumber() const override { return operation_.sequence; }
 

@@ -88,7 +88,7 @@ py::list flight_record() {
   return result;
 }
 
-// Longer than what is told of an operation should take. A callback that waits for ever does not keep the process.
+// Longer than a callback after an operation should take. After it the process exits even if a callback still waits.
 constexpr std::chrono::seconds kExitPatience{5};
 
 void exit_begins() {
@@ -119,7 +119,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           },
           pybind11::arg("timeout") = pybind11::none(), pybind11::arg("wait_all_ranks") = false,
           pybind11::call_guard<pybind11::gil_scoped_release>())
-      // Of ranks outside of a new group: its members meet in their store, and need nobody else.
+      // For ranks outside a new group: its members join through their store and need no other rank.
       .def("perform_nocolor_split", [](Backend&, const at::Device&) {});
   m.def("create", &tutti_torch::create, pybind11::arg("options"), pybind11::arg("own"),
         pybind11::call_guard<pybind11::gil_scoped_release>());

@@ -117,7 +117,7 @@ std::optional<Pair> find_shared_elements(const Tensors& tensors, const std::vect
   return std::nullopt;
 }
 
-// Of tensors between whose first and last addresses is no gap.
+// For tensors that leave no gap between the lowest and the highest of their addresses.
 std::optional<Pair> find_shared(const Tensors& tensors, const std::vector<std::size_t>& chain, std::uintptr_t end) {
   const auto is_contiguous = [&](std::size_t i) { return tensors[i].is_contiguous(); };
   const std::size_t first = chain.front();

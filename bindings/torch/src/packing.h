@@ -23,7 +23,8 @@ void copy_elements(const at::Tensor& to, const at::Tensor& from);
 void check_apart(const std::string& operation, const Tensors& tensors);
 // For each tensor, whether its memory may overlap that of another one which is not marked.
 std::vector<bool> find_overlapping(const Tensors& tensors);
-// Whether the memory of any of `tensors` may overlap that of any of `others`, but for `except`, one of these, or null.
+// Whether the memory of any of `tensors` may overlap that of any of `others`. `except`, one of `others`
+// or null, is left out.
 bool overlap(const Tensors& tensors, const Tensors& others, const at::Tensor* except = nullptr);
 
 class Packing {

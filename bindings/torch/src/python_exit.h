@@ -11,7 +11,7 @@ namespace tutti_torch {
 // Any thread.
 class PythonExit {
  public:
-  // While there is one, the interpreter does not end, but for the limit of begin().
+  // The interpreter does not end while a Stay exists, at most until the limit of begin().
   class Stay {
    public:
     Stay() : granted_(get().enter()) {}
@@ -33,7 +33,7 @@ class PythonExit {
   // Without a stay: whether the interpreter does not end as soon as it should after begin(), as the program does
   // something else before. Returns when that is known.
   [[nodiscard]] static bool is_late();
-  // Frees things of Python's, or leaves them for ever, as the interpreter ends.
+  // Frees Python's objects, or leaks them if the interpreter ends.
   template <class Things>
   static void release(Things things) {
     const Stay stay;

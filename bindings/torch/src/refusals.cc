@@ -4,7 +4,7 @@
 
 namespace tutti_torch {
 
-// A store that cannot be reached is no error of these: the calls that go on need it no more, the others have theirs.
+// An unreachable store is not an error here: calls in progress no longer need it, and later calls report it.
 void Refusals::refuse(std::uint64_t number, const std::string& why) {
   if (refused_ == number) return;
   try {

@@ -139,8 +139,8 @@ Bytes wait_for_published(c10d::Store& store, const std::string& key, std::chrono
   }
 }
 
-// An id for which nobody listens may be left over from an attempt that died while it began: then rank 0 of this one
-// will replace it.
+// If no process listens for an id, it may be left over from an earlier attempt that died at its start; rank 0 of this
+// attempt then replaces it.
 Joined join_published(c10d::Store& store, const std::string& key, const RankInGroup& place,
                       const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;

@@ -87,7 +87,7 @@ class TaggedReceives : public std::enable_shared_from_this<TaggedReceives> {
   };
   void call_thread();
   void receive_all();
-  // False: the channel has failed, or nobody wants anything.
+  // False: the channel has failed, or no receive waits.
   bool receive_one(tuttiComm_t comm);
   std::optional<Kept> take_kept(std::int64_t tag);
   std::optional<Wanted> take_wanted(std::int64_t tag);

@@ -1,5 +1,5 @@
-// What tensors may be, and what tutti is told of them. All refusals are RuntimeErrors that begin with the operation's
-// name, and leave the group as it was.
+// Checks tensors, and translates them into arguments of tutti. A refusal is a RuntimeError that begins with the
+// operation's name; it leaves the group as it was.
 #pragma once
 
 #include <ATen/core/Tensor.h>

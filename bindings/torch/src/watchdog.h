@@ -1,5 +1,5 @@
-// Looks after the channels of the process while something is on its way in them: that tensors are freed when nobody
-// waits, and that no rank waits long for what another has refused.
+// Polls the channels of the process while they have operations in progress: it frees tensors that no thread waits for,
+// and ends the wait for an operation that another rank has refused.
 #pragma once
 
 #include <condition_variable>

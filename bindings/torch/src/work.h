@@ -52,7 +52,7 @@ class Work final : public c10d::Work {
   class RangeEnd {
    public:
     explicit RangeEnd(std::function<void()> tell) : tell_(std::move(tell)) {}
-    // What it keeps is freed when nobody waits any more: that may take Python's lock, whose holder may wait.
+    // Frees what it keeps after all waits have ended: freeing may take Python's lock, whose holder may be waiting.
     void end() {
       std::function<void()> told;
       std::call_once(once_, [&] {
