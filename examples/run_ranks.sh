@@ -29,7 +29,7 @@ stop() {
 [[ $1 =~ ^[1-9][0-9]{0,5}$ ]] || usage
 ranks=$1
 shift
-# A port on which nobody listens; the kernel draws its own from 32768 upwards.
+# A port on which no process listens. The kernel chooses ports of its own from 32768 upwards.
 port=$((20000 + RANDOM % 12000))
 while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((20000 + RANDOM % 12000)); done
 export TUTTI_WORLD_SIZE=$ranks TUTTI_LOCAL_SIZE=$ranks TUTTI_ROOT=127.0.0.1:$port

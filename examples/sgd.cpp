@@ -69,7 +69,7 @@ int main() {
   try {
     tutti::Communicator comm = tutti::Communicator::from_environment();
     const float error = train(comm);
-    if (comm.rank() == 0) std::printf("%d ranks: the parameters are right but for %g\n", comm.size(), error);
+    if (comm.rank() == 0) std::printf("%d ranks: the parameters are right within %g\n", comm.size(), error);
     return error < 0.01F ? 0 : 1;
   } catch (const tutti::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -144,7 +144,7 @@ OTHERS = {
     "Comm_disconnect": "ended",
     "Start": "started",
 }
-# Buffers, addresses, and sizes that are no INTEGERs.
+# Buffers, addresses, and sizes of another type than INTEGER.
 ANY_TYPE = ("send", "recv", "buffer", "base", "size")
 # How a parameter of Fortran becomes one of C.
 TO_C = {

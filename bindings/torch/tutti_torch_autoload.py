@@ -1,7 +1,7 @@
 """Registers the backend when torch is imported, so that its name is all that a program has to know.
 
 torch finds register() by the entry point ``torch.backends``, unless TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set. It is a
-module of its own because a program that never asks for the backend shall not load it.
+separate module so that a program that never asks for the backend does not load it.
 """
 
 from typing import Any

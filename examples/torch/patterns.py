@@ -127,7 +127,7 @@ def main() -> int:
     error = (parameters - truth()).norm() / truth().norm()
     dist.all_reduce(error, op=dist.ReduceOp.MAX)
     if rank == 0:
-        print(f"{arguments.pattern}, {ranks} ranks: the parameters are right but for {error:.2%}")
+        print(f"{arguments.pattern}, {ranks} ranks: the parameters are right within {error:.2%}")
     dist.destroy_process_group()
     return 0 if error < 0.02 else 1
 

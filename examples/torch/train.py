@@ -5,7 +5,7 @@
 
 The data are generated: points on three spirals that wind around each other. The model, a multilayer perceptron of some
 200,000 parameters, is at an accuracy of 97 % or more after the default number of steps. Every rank has its share of
-each batch; the same losses, but for rounding, follow with any number of ranks and any backend.
+each batch; any number of ranks and any backend give the same losses, except for rounding.
 """
 
 import argparse

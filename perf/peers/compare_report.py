@@ -16,7 +16,7 @@ YARDSTICK_BYTES = 8
 
 
 class CompareError(Exception):
-    """What the user is told; the program ends with status 1."""
+    """An error message for the user; the program ends with status 1."""
 
 
 def median_us(column, size):
@@ -93,7 +93,7 @@ def cpu_model():
 
 
 def open_beside(path):
-    """Makes the file, and returns its name: where there is one with contents, path.0 and so on, as the perf programs do."""
+    """Makes the file and returns its name: path.0 and so on if a file with contents exists, as in the perf programs."""
     if os.path.exists(path) and not (os.path.isfile(path) and os.path.getsize(path) > 0):
         with open(path, "ab"):
             return path

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 
-REMEDY = "drawing needs matplotlib: install Debian's python3-matplotlib (for /usr/bin/python3), or pip's matplotlib"
+FIX = "drawing needs matplotlib: install Debian's python3-matplotlib (for /usr/bin/python3), or pip's matplotlib"
 USAGE_STATUS = 2
 FORMATS = ("svg", "png", "pdf")
 # Bus bandwidth over algorithm bandwidth, of n ranks, as nccl-tests count.
@@ -39,7 +39,7 @@ LATENCY_BYTES = 16 << 10  # up to here the time of a call is mostly latency
 
 
 class PlotError(Exception):
-    """What the user is told."""
+    """An error message for the user."""
 
 
 def restart_where_matplotlib_is():
@@ -56,7 +56,7 @@ def require_matplotlib():
     try:
         import matplotlib
     except ImportError as error:
-        raise PlotError(f"{REMEDY} ({error})") from error
+        raise PlotError(f"{FIX} ({error})") from error
     matplotlib.use("agg")
 
 

@@ -6,7 +6,7 @@
 set -euo pipefail
 export LC_ALL=C
 what=$1 library=$2
-remedy="If that is meant, run: ninja -C BUILD renew-abi (see CONTRIBUTING.md, Binary interface)"
+fix="If that is meant, run: ninja -C BUILD renew-abi (see CONTRIBUTING.md, Binary interface)"
 
 symbols() { nm -D --defined-only --with-symbol-versions "$library" | awk '$2 != "A" { print $3 }' | sort; }
 dump() {
@@ -21,14 +21,14 @@ require_abigail() {
 
 case $what in
   symbols)
-    diff -u "$3" <(symbols) || { echo "other symbols leave the library than $3 lists. $remedy"; exit 1; }
+    diff -u "$3" <(symbols) || { echo "other symbols leave the library than $3 lists. $fix"; exit 1; }
     ;;
   types)
     require_abigail
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     dump "$4" >"$scratch/now.abi"
-    abidiff --no-show-locs "$3" "$scratch/now.abi" || { echo "the interface is not that of $3. $remedy"; exit 1; }
+    abidiff --no-show-locs "$3" "$scratch/now.abi" || { echo "the interface is not that of $3. $fix"; exit 1; }
     ;;
   renew)
     require_abigail

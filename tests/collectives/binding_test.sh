@@ -80,7 +80,7 @@ bound_pair env TUTTI_BIND=numa
 for one in "${bound[@]}"; do within "$one" "$allowed" || fail "numa: $one is not within $allowed"; done
 nodes=$(find /sys/devices/system/node -maxdepth 1 -name 'node[0-9]*' 2>/dev/null | wc -l)
 if ((nodes == 1)); then
-  [[ ${bound[*]} == "$allowed $allowed" ]] || fail "numa: bound to ${bound[*]}, where there is one node"
+  [[ ${bound[*]} == "$allowed $allowed" ]] || fail "numa: bound to ${bound[*]}, but the machine has one node"
 fi
 echo "ok: numa: ${bound[*]} of $allowed"
 
@@ -94,7 +94,7 @@ echo "ok: within taskset's $first"
 # The local rank is not known: every rank's error says what to do, and none waits for another.
 run_pair env TUTTI_BIND=core TUTTI_LOCAL_RANK= TUTTI_LOCAL_SIZE=
 [[ ${statuses[*]} == '1 1' ]] || fail "without a local rank: exit statuses ${statuses[*]}"
-grep -q 'TUTTI_BIND: .*Set TUTTI_LOCAL_RANK, from 0 on, and TUTTI_LOCAL_SIZE' "$folder/said.0" || fail 'no remedy told'
+grep -q 'TUTTI_BIND: .*Set TUTTI_LOCAL_RANK, from 0 on, and TUTTI_LOCAL_SIZE' "$folder/said.0" || fail 'no fix named'
 # A job of one rank has the machine for itself.
 [[ $all_reduce == none ]] || env -u TUTTI_LOCAL_RANK TUTTI_BIND=core TUTTI_LOG=info TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 \
   "$all_reduce" -b 8 -e 8 -n 1 -w 0 >"$folder/said" 2>&1 || fail 'a job of one rank cannot be bound'
@@ -112,7 +112,7 @@ grep -q 'TUTTI_LOCAL_RANK="2" is not usable' "$folder/said.0" || fail 'rank 0 do
 # Before there is a unique id for which another rank could wait.
 ! TUTTI_BIND=socket "$bound_rank" 0 1 "$folder/job" >"$folder/said.0" 2>&1 || fail 'TUTTI_BIND=socket was taken'
 grep -q 'TUTTI_BIND="socket" is not none, core or numa' "$folder/said.0" || fail 'no value named'
-echo 'ok: what cannot be done is told'
+echo 'ok: a binding that cannot be done is reported'
 
 if [[ $all_reduce != none ]]; then
   started() {

@@ -112,7 +112,7 @@ if ((ranks <= 16)); then
       TUTTI_AFFINITY=move job "$ranks" shm,tcp affinity 0
       ((status == 0)) || break
     done
-    ((status != 0)) || fail "$ranks ranks: TUTTI_AFFINITY=move moves nobody in $try jobs"
+    ((status != 0)) || fail "$ranks ranks: TUTTI_AFFINITY=move moves no rank in $try jobs"
     echo "ok: $ranks ranks, moved where that is asked for"
   fi
 fi
@@ -131,7 +131,7 @@ if unshare -m sh -c 'mount --bind "$folder/kernel" /proc/sys/kernel' 2>/dev/null
   status=0
   unshare -m sh -c "$under_yama" >"$folder/out" 2>"$folder/err" || status=$?
   ((status == 0)) || fail 'a rank lets others attach to it'
-  echo 'ok: nobody may attach to ranks'
+  echo 'ok: no process may attach to ranks'
   export TUTTI_CROSS_MEMORY=always
   status=0
   unshare -m sh -c "$under_yama" >"$folder/out" 2>"$folder/err" || status=$?

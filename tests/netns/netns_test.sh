@@ -78,7 +78,7 @@ start "$work/ports" 4 hold
 wait_ready "$work/ports" 4
 for ns in "$left" "$right"; do
   ports=$(listening "$ns")
-  [[ -n $ports ]] || { echo 'nobody listens'; exit 1; }
+  [[ -n $ports ]] || { echo 'no rank listens'; exit 1; }
   for port in $ports; do
     ((port >= 41000 && port <= 41019)) || { echo "port $port is outside TUTTI_PORT_RANGE"; exit 1; }
   done

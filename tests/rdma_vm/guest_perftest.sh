@@ -25,6 +25,6 @@ wait_for_port() {
     [[ -z $(ss -Hlnt "sport = :$1") ]] || return 0
     sleep 0.05
   done
-  echo "nobody listens at port $1"
+  echo "no process listens at port $1"
   return 1
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks that clang-format would change nothing. Usage: format.py SOURCE_ROOT. Prints what it would change; exit
-status 1 if there is any, 77 (skipped) where there is no clang-format of the version whose format this is."""
+status 1 if there is any, 77 (skipped) without the version of clang-format that made this format."""
 
 import pathlib
 import subprocess

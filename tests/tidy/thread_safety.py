@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the locks of src/os/mutex.h with Clang: which code accesses which data, holding which mutex.
-Usage: thread_safety.py SOURCE_ROOT BUILD_ROOT. Prints the findings; exit status 1 if there is any, 77 (skipped) where
-there is no Clang. Looks at the sources in BUILD_ROOT/compile_commands.json that include the header, if not farther
+Usage: thread_safety.py SOURCE_ROOT BUILD_ROOT. Prints the findings; exit status 1 if there is any, 77 (skipped)
+without Clang. Looks at the sources in BUILD_ROOT/compile_commands.json that include the header, if not farther
 away than by one header between: what is guarded is private to a class, whose sources include the class's header."""
 
 import concurrent.futures

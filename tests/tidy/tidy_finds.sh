@@ -27,6 +27,7 @@ for _ in $(seq 500); do echo 'int many();'; done >>"$tree/src/base/long.cc"
 mkdir -p "$tree/docs" "$tree/tools/drawing"
 printf 'Set it. The remedy is\nfor\never there. There is no other.\n' >"$tree/docs/page.md"
 printf '// whence\nauto help =\n    "What remains is "\n    "none of yours.";\n' >"$tree/tools/drawing/help.cc"
+printf 'if x is None:  # whence\n' >"$tree/tools/drawing/help.py"
 printf '// Waits for\n// ever.\nint whence;  // No\nint two;  // one.\n' >"$tree/src/base/waits.h"
 if output=$(python3 "$tidy" "$tree"); then
   echo "defects were accepted: $output"
@@ -34,7 +35,7 @@ if output=$(python3 "$tidy" "$tree"); then
 fi
 for finding in 'may not include' 'src/executor may include src/transport, but does not' 'getenv outside' 'space at the end' 'tab' 'unfinished' 'is in no meson.build' \
   'a function of 82 lines' 'a function of 92 lines' 'a sleep outside' 'net/id.h:2: a call of the kernel' '582 lines' 'docs/page.md:1: "remedy": write: fix' 'docs/page.md:2: "for ever"' \
-  'tools/drawing/help.cc:1: "whence"' 'tools/drawing/help.cc:3: "is none of"' 'base/waits.h:1: "for // ever"' 'schedule.h:2: a lock' 'schedule.h:2: std::mutex needs <mutex>' \
+  'tools/drawing/help.cc:1: "whence"' 'tools/drawing/help.py:1: "whence"' 'tools/drawing/help.cc:3: "is none of"' 'base/waits.h:1: "for // ever"' 'schedule.h:2: a lock' 'schedule.h:2: std::mutex needs <mutex>' \
   'headers include each other: executor/first.h executor/second.h executor/third.h executor/first.h' \
   'executor/forgotten.cc:1: includes no header' 'executor/firsthand.cc:1: includes no header'; do
   if ! grep -q "$finding" <<<"$output"; then
@@ -42,7 +43,7 @@ for finding in 'may not include' 'src/executor may include src/transport, but do
     exit 1
   fi
 done
-if grep -q 'page.md:.*is no"\|waits.h:3' <<<"$output"; then
+if grep -q 'page.md:.*is no"\|waits.h:3\|help.py:.*None' <<<"$output"; then
   echo "words were refused in a sentence or a place where they are right: $output"
   exit 1
 fi

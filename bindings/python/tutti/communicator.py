@@ -16,7 +16,7 @@ from tutti.errors import Error, InvalidArgument, InvalidUsage, error_of
 from tutti.streams import Stream
 
 UNIQUE_ID_BYTES = 128
-# What mpi4py and torch.distributed call them, where that is no other way to write the name.
+# The names in mpi4py and torch.distributed, if they differ in more than spelling.
 _OTHER_NAMES = {
     "bcast": "broadcast",
     "Bcast": "broadcast",
@@ -90,7 +90,7 @@ class Communicator(VectorCollectives):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Called for a name that there is not: says which one was probably meant."""
+            """Python calls it for an unknown name: raises an error that names the most similar known one."""
             known = [one for one in dir(type(self)) if not one.startswith("_")] + ["rank", "size"]
             hint = "" if name.startswith("_") else meant(name, known, _OTHER_NAMES)
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
@@ -135,7 +135,7 @@ class Communicator(VectorCollectives):
         return bytes(ffi.buffer(made))
 
     def explain(self, collective: Collective | str, nbytes: int) -> str:
-        """Which algorithm and transports serve a collective on so many bytes, as "ring over shm+tcp".
+        """Which algorithm and transports serve a collective on `nbytes` bytes, as "ring over shm+tcp".
 
         The collective is one of tutti.Collective, or its name ("all_reduce"). Where it has a block for each rank,
         the bytes are those of all blocks together.

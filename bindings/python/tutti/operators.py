@@ -100,7 +100,7 @@ def failure_of(used: Iterable[Any]) -> BaseException | None:
 
 
 def error_of_used(result: int, failure: BaseException | None) -> Error:
-    """As last_error(), but for the function of an operator: it cannot fail the operation that it serves."""
+    """As last_error(); also reports an exception of an operator's function, which cannot fail its operation itself."""
     if failure is None:
         return last_error(result)
     error = Aborted(f"the function of an operator has raised {failure!r}")

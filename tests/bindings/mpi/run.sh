@@ -17,7 +17,7 @@ for text in ${MUST_SAY_ONCE:-}; do
 done
 if [[ -n ${MUST_SAY:-} ]]; then
   for text in $MUST_SAY; do
-    grep -q "^tutti: *$text" <<< "$output" || { echo "run.sh: nobody said: $text"; exit 1; }
+    grep -q "^tutti: *$text" <<< "$output" || { echo "run.sh: no rank said: $text"; exit 1; }
   done
 elif ((ranks > 1)); then
   for name in ${MUST_TAKE:-.*}; do

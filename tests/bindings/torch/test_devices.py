@@ -175,7 +175,7 @@ def test_order_of_streams(each: Callable[..., list[Any]]) -> None:
 @pytest.mark.parametrize("mode", [0, 1, 2], ids=["global", "thread_local", "relaxed"])
 @pytest.mark.parametrize("async_op", [False, True])
 def test_graphs(each: Callable[..., list[Any]], mode: int, async_op: bool) -> None:
-    """A graph captures operations, also right behind others of whose end nobody knows yet."""
+    """A graph captures operations, also directly after others whose end is not known yet."""
 
     def body(rank: int, ranks: int, standin: Any) -> None:
         standin.set_device(rank % 2)
@@ -429,7 +429,7 @@ def test_a_failure_that_nobody_was_told_of_is_a_warning(
 
 
 def test_a_device_that_fails_is_told_of_and_ends_with_its_group(each: Callable[..., list[Any]]) -> None:
-    """Also where it fails behind an operation of whose end nobody has asked."""
+    """Also if it fails after an operation whose end the program has not queried."""
 
     def body(rank: int, ranks: int, standin: Any) -> None:
         standin.set_device(rank % 2)
@@ -453,7 +453,7 @@ def test_a_device_that_fails_is_told_of_and_ends_with_its_group(each: Callable[.
                 break
             time.sleep(0.01)
         else:
-            pytest.fail("nobody has noticed")
+            pytest.fail("no rank has noticed")
         states = [entry["state"] for entry in tutti_torch.flight_record()["entries"]]
         assert states[-1] == "failed"
 

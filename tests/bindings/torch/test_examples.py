@@ -36,4 +36,4 @@ def test_train(processes: int, tmp_path) -> None:
 
 @pytest.mark.parametrize("pattern", ("parameter_server", "asynchronous", "gossip", "federated"))
 def test_patterns(pattern: str) -> None:
-    assert "right but for" in torchrun(4, "patterns.py", pattern)
+    assert "right within" in torchrun(4, "patterns.py", pattern)

@@ -284,7 +284,7 @@ def alone(kind: str, steps: int = 4) -> list[torch.Tensor]:
 
 
 def distributed(kind: str, passes: int, steps: int = 4, **options) -> list[torch.Tensor]:
-    """The same with a part of each batch, in so many backward passes."""
+    """The same with a part of each batch, in `passes` backward passes."""
     network = model()
     if hvd.rank() > 0:
         with torch.no_grad():

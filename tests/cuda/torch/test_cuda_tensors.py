@@ -1,4 +1,4 @@
-"""Tensors on a CUDA device: processes that share one, as ranks. Only run where there is a device (tools/device_bundle).
+"""Tensors on a CUDA device: processes that share one, as ranks. Needs a device (tools/device_bundle).
 
 The test's own process never touches the device, since ranks are forked.
 """

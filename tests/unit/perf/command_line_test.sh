@@ -146,7 +146,7 @@ if "$plot" --check; then
     grep -q -e "$text" wide.svg || complain "wide.svg does not say \"$text\""
   done
   "$plot" -o plot.png drawn || complain 'tutti_plot cannot draw what -J has written'
-  [[ $(head -c 4 plot.png) == $'\x89PNG' ]] || complain 'plot.png is no PNG'
+  [[ $(head -c 4 plot.png) == $'\x89PNG' ]] || complain 'plot.png is not a PNG file'
   echo '{"results": []}' >none
   expect 1 'nothing to draw' "$plot" -o nothing.svg none
   "$plot" -o plot.png killed || complain 'tutti_plot cannot draw what a killed run has left'
@@ -245,7 +245,7 @@ for ranks in -p -t; do
   grep -q 'Set TUTTI_LOG for NCCL_DEBUG, TUTTI_VERBS for NCCL_IB_HCA; docs/from_nccl.md' err || complain 'no settings for NCCL variables'
 done
 NCCL_HOME=/opt NCCL_VERSION=2 expect 0 'Avg bus' "$all_reduce" -t 2 "${small[@]}"
-! grep -q NCCL_ err || complain 'what only builds use is told'
+! grep -q NCCL_ err || complain 'variables that only builds use are reported'
 # A collective is named in every way that its users know.
 for name in all-reduce allreduce AllReduce all_reduce; do
   TUTTI_ALGORITHM="$name:ring" expect 0 'Avg bus' "$all_reduce" -t 2 "${small[@]}"
@@ -257,7 +257,7 @@ expect 2 'NCCL_TESTS_SPLIT: .*unset it' env NCCL_TESTS_SPLIT=MOD2 "$all_reduce" 
 expect 2 'has started 2 processes.*leave -p out' env TUTTI_WORLD_SIZE=2 "$all_reduce" "${small[@]}" -p 2
 # With a launcher, the error does not say to use one.
 expect 2 'TUTTI_RANK="1" is not usable' env TUTTI_RANK=1 TUTTI_WORLD_SIZE=1 "$all_reduce" "${small[@]}"
-! grep -q 'No launcher' err || complain 'a launcher is missed where there is one'
+! grep -q 'No launcher' err || complain 'the error names a missing launcher under a launcher'
 expect 0 'note: --root has no effect: all_reduce' "$all_reduce" -t 2 "${small[@]}" -r 0
 expect 0 'ranks: 4, .*agg iters: 3' "$tutti" run -n 2 -- "$all_reduce" -t 2 "${small[@]}" -m 3 -a 1 -T 60 -w 1
 expect 0 'cputime .*cputime .*timestamp' "$all_reduce" -t 2 "${small[@]}" -C 1 -S 1 -z 0
@@ -309,5 +309,5 @@ for line in 'shm within the host; rank 0 is reached at ' 'the environment sets .
   [[ $(grep -c "rank 0 info: .*$line" err) == 1 ]] || complain "not once: $line"
 done
 TUTTI_LOG=verbose expect 0 'TUTTI_LOG="verbose" is not error' "$all_reduce" -t 3 "${small[@]}"
-[[ $(grep -c TUTTI_LOG err) == 1 ]] || complain 'TUTTI_LOG is told more than once'
+[[ $(grep -c TUTTI_LOG err) == 1 ]] || complain 'TUTTI_LOG is reported more than once'
 exit $failed

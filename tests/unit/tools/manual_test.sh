@@ -46,7 +46,7 @@ look() {
   [[ -s $page ]] || { fail "no page $name"; return; }
   warnings=$(groff -man -Tutf8 -ww -z "$page" 2>&1) || fail "$name: groff fails"
   [[ -z $warnings ]] || fail "$name: $warnings"
-  ! LC_ALL=C grep -n '[^ -~]' "$page" || fail "$name: what is no ASCII needs to be escaped"
+  ! LC_ALL=C grep -n '[^ -~]' "$page" || fail "$name: characters outside ASCII need to be escaped"
   grep -q ": \"$name - [^\"]" <<<"$(lexgrog "$page")" || fail "$name: apropos finds no description"
   shown=$(show "$page")
   [[ $(options "$@" | wc -l) -ge 2 ]] || fail "$*: --help lists no options"

@@ -18,7 +18,7 @@ DEAF = 'trap "" TERM; echo rank $$ is up; while :; do sleep 1; done'
 
 
 def alive(pid):
-    """False for a zombie, which nobody may have collected yet."""
+    """False also for a zombie, a dead process that its parent has not collected."""
     try:
         with open(f'/proc/{pid}/stat') as stat:
             return stat.read().rsplit(')', 1)[1].split()[0] != 'Z'

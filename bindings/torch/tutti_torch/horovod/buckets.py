@@ -35,7 +35,7 @@ class Buckets:
         self.reset(1)
 
     def reset(self, passes: int) -> None:
-        """Before the first of so many backward passes."""
+        """Before the first of `passes` backward passes."""
         self._passes_left = dict.fromkeys(self.parameters, passes)
         self._gradients_left = [len(bucket) for bucket in self._buckets]
         self._started: list[tuple[Handle, Any]] = []
@@ -99,7 +99,7 @@ def _divide(
 
 
 def _fuse(parameters: list[torch.Tensor], fusion_threshold: int) -> list[list[torch.Tensor]]:
-    """Neighbours of one dtype, up to so many bytes together."""
+    """Groups neighbours of one dtype, each group of at most `fusion_threshold` bytes."""
     buckets: list[list[torch.Tensor]] = []
     size = 0
     for parameter in parameters:

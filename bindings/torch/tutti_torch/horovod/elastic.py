@@ -128,7 +128,7 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _what_follows(state: TorchState) -> str:
     if "TORCHELASTIC_RESTART_COUNT" not in os.environ:
-        return "Ranks that are left cannot go on without it, and nobody starts them anew: use torchrun --max-restarts."
+        return "The other ranks cannot continue without it, and no launcher restarts them: use torchrun --max-restarts."
     if state.checkpoint is None:
-        return "All ranks start anew, and from the beginning: TorchState(checkpoint=PATH) keeps what is committed."
-    return f"All ranks start anew, if torchrun has restarts left, from commit {state.commits} in {state.checkpoint}."
+        return "All ranks restart from the beginning: set TorchState(checkpoint=PATH) to keep what is committed."
+    return f"All ranks restart, if torchrun has restarts left, from commit {state.commits} in {state.checkpoint}."

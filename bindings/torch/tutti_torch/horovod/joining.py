@@ -49,7 +49,7 @@ def join(device: int = -1) -> int:
     with failing():
         while size > 1 and _serve_one(place.group, size):
             served += 1
-        # Who has served least has come last; of several the last.
+        # The rank that has served the fewest has joined last; if there are several, the highest of them.
         counts = job.gather_numbers(served)
     return max(other for other in range(size) if counts[other] == min(counts))
 
