@@ -53,6 +53,7 @@ module() {
   cat >module.py <<'PYTHON'
 import importlib.metadata, numpy, tutti
 assert importlib.metadata.version("tutti") == tutti.__version__
+assert "Private :: Do Not Upload" in importlib.metadata.metadata("tutti").get_all("Classifier")
 assert tutti.prefix().startswith(importlib.metadata.distribution("tutti").locate_file("").as_posix())
 with tutti.Communicator.from_environment() as comm:
     assert comm.all_reduce(numpy.ones(3))[2] == 2
@@ -97,8 +98,9 @@ example() {
 # The module and the backend use one library, not two copies.
 one_library() {
   "$folder/training/bin/python" -c '
-import tutti, tutti_torch
+import importlib.metadata, tutti, tutti_torch
 assert tutti.version() == tutti_torch.version()
+assert "Private :: Do Not Upload" in importlib.metadata.metadata("tutti-torch").get_all("Classifier")
 maps = {line.split()[-1] for line in open("/proc/self/maps") if "libtutti.so" in line}
 assert maps == {tutti.prefix() + "/lib/libtutti.so.0"}, maps'
 }
