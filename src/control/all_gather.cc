@@ -10,7 +10,6 @@ namespace tutti::internal::control {
 namespace {
 
 // No rank contributes to a round before all ranks have contributed to the previous one.
-constexpr std::size_t kPartsInUse = 2;
 constexpr std::uint32_t kRoundsAhead = 1;
 
 }  // namespace
@@ -33,7 +32,7 @@ Result<std::vector<std::string>> AllGather::await(std::uint32_t round, Deadline 
     const bool complete = members_.are_all(at.places);
     if (complete && (at.passed_on || !shared_.failure.is_ok())) break;
     if (!complete) {
-      if (Status s = hopeless(at); !s.is_ok()) return s;
+      if (Status s = hopeless(round, at); !s.is_ok()) return s;
     }
     if (deadline.passed()) {
       return Status::timeout("timed out during the initialisation, waiting for " + list_ranks(to_blame(at.places)));
@@ -59,11 +58,16 @@ AllGather::Gathering& AllGather::gathering(std::uint32_t round) {
   return at;
 }
 
-Status AllGather::hopeless(const Gathering& at) {
+// A leave notice may overtake its rank's parts while the tree heals. So a part that the rank has given is awaited: the
+// members that have it resend it.
+Status AllGather::hopeless(std::uint32_t round, const Gathering& at) {
   if (!shared_.failure.is_ok()) return shared_.failure;
-  const RankSet missed = shared_.departed_places.without(at.places);
-  if (missed.empty()) return {};
-  return Status::remote(list_ranks({members_.rank_at(missed.front())}) + " left during the initialisation");
+  for (const LeaveNotice& left : shared_.departed) {
+    const RankSet missed = left.places.without(at.places);
+    if (missed.empty() || is_before(round, left.rounds)) continue;
+    return Status::remote(list_ranks({members_.rank_at(missed.front())}) + " left during the initialisation");
+  }
+  return {};
 }
 
 // Of the ranks whose parts are missing, those next to a rank whose part is here, or next to this rank: a rank that
@@ -92,11 +96,10 @@ void AllGather::give(std::uint32_t round, std::string part) {
     // The lock is taken only here: a failure that the tree's thread reports before comes first.
     const MutexLock lock(shared_.mutex);
     Gathering& at = gathering(round);
-    at.parts[static_cast<std::size_t>(place.front())] = part;
+    at.parts[static_cast<std::size_t>(place.front())] = std::move(part);
     at.places.add(place);
   }
-  own_.push_back(pack_parts(members_.name(), {round, members_.self(), place, {std::move(part)}}));
-  if (own_.size() > kPartsInUse) own_.erase(own_.begin());
+  given_ = round + 1;
   pass_on(round, false);
 }
 
@@ -116,6 +119,14 @@ AllGather::Heard AllGather::hear(Parts parts, const Neighbour* from) {
   return Heard::kKept;
 }
 
+// `parts`: by place.
+std::string AllGather::pack(std::uint32_t round, int from, const RankSet& places,
+                            const std::vector<std::string>& parts) const {
+  Parts some{round, from, places, {}};
+  places.each([&](int place) { some.bytes.push_back(parts[static_cast<std::size_t>(place)]); });
+  return pack_parts(members_.name(), some);
+}
+
 void AllGather::pass_on(std::uint32_t round, bool at_once) {
   bool complete = false;
   bool waits = false;
@@ -132,10 +143,11 @@ void AllGather::pass_on(std::uint32_t round, bool at_once) {
         waits = true;
         continue;
       }
-      Parts parts{round, members_.self(), at.places.without(told), {}};
-      parts.places.each([&](int place) { parts.bytes.push_back(at.parts[static_cast<std::size_t>(place)]); });
-      neighbours_.send(pack_parts(members_.name(), parts), neighbour);
+      neighbours_.send(pack(round, members_.self(), at.places.without(told), at.parts), neighbour);
       told = at.places;
+    }
+    if (complete && !at.passed_on && members_.name().id != 0) {
+      last_ = pack(round, members_.job_rank_of(members_.rank_at(0)), at.places, at.parts);
     }
   }
   if (waits && due_ns_ == 0) due_ns_ = now_ns() + wait_ms_ * kNsPerMs;
@@ -168,12 +180,14 @@ void AllGather::meet(int job_rank) {
   for (auto& [round, at] : gatherings_) at.told.erase(job_rank);
 }
 
-void AllGather::say_again() {
-  {
-    const MutexLock lock(shared_.mutex);
-    for (auto& [round, at] : gatherings_) at.told.clear();
+std::vector<std::string> AllGather::needed() const {
+  std::vector<std::string> result;
+  const MutexLock lock(shared_.mutex);
+  if (!last_.empty()) result.push_back(last_);
+  for (const auto& [round, at] : gatherings_) {
+    if (!at.passed_on && !at.places.empty()) result.push_back(pack(round, members_.self(), at.places, at.parts));
   }
-  pass_on_all();
+  return result;
 }
 
 }  // namespace tutti::internal::control

@@ -36,9 +36,11 @@ class AllGather {
 
   // ---- The tree's thread
   void give(std::uint32_t round, std::string part);
+  // The number of rounds to which this rank has contributed.
+  [[nodiscard]] std::uint32_t given() const { return given_; }
   enum class Heard : std::uint8_t {
     kKept,
-    kLate,   // this rank had all parts long ago, but other ranks may not have
+    kLate,   // this rank had all parts before
     kAhead,  // the round is one that no member can have begun
   };
   Heard hear(Parts parts, const Neighbour* from);
@@ -50,11 +52,10 @@ class AllGather {
   void advance(std::int64_t now_ns);
   // A rank has become a neighbour, perhaps again.
   void meet(int job_rank);
-  // After a healing. Parts that a neighbour was sent may have been lost on their way beyond it: sends all parts of the
-  // rounds under way again.
-  void say_again();
-  // The last frames with this rank's parts, which other ranks may still need.
-  [[nodiscard]] const std::vector<std::string>& own() const { return own_; }
+  // Frames with the parts that other ranks may still need, for resending: of the last complete round, and all that are
+  // here of rounds under way. A member that lacks parts of a complete round receives them from any other member, also
+  // those of ranks that have left since.
+  [[nodiscard]] std::vector<std::string> needed() const;
 
  private:
   // By place.
@@ -65,7 +66,9 @@ class AllGather {
     bool passed_on = false;       // all parts are here, and sent to all neighbours
   };
   Gathering& gathering(std::uint32_t round) TUTTI_REQUIRES(shared_.mutex);
-  [[nodiscard]] Status hopeless(const Gathering& at) TUTTI_REQUIRES(shared_.mutex);
+  [[nodiscard]] std::string pack(std::uint32_t round, int from, const RankSet& places,
+                                 const std::vector<std::string>& parts) const;
+  [[nodiscard]] Status hopeless(std::uint32_t round, const Gathering& at) TUTTI_REQUIRES(shared_.mutex);
   [[nodiscard]] std::vector<int> to_blame(const RankSet& places) const;
 
   static constexpr std::int64_t kFirstMs = 50;
@@ -75,7 +78,10 @@ class AllGather {
   CommShared& shared_;
   Neighbours& neighbours_;
 
-  std::vector<std::string> own_;
+  // The frame with all parts of the last complete round, the same on each member; empty in the job's first
+  // communicator.
+  std::string last_;
+  std::uint32_t given_ = 0;
   std::int64_t due_ns_ = 0;
   std::int64_t wait_ms_ = kFirstMs;  // the next wait for other parts to merge with
 

@@ -87,7 +87,7 @@ bool CommAgent::hear(const Header& header, net::Unpacker* unpacker, const std::s
     const bool same = header.members == members_.name().members;
     if (!unpack_parts(unpacker, ranks, same ? members_.size() : ranks, &parts)) return false;
     const int said_by = members_.rank_of(parts.from);
-    return !are_members(header.members, said_by) || on_parts(std::move(parts), frame, from);
+    return !are_members(header.members, said_by) || on_parts(std::move(parts), from);
   }
   if (!are_members(header.members, -1)) return true;
   if (kind == FrameKind::kDecision) {
@@ -126,7 +126,7 @@ bool CommAgent::are_members(const std::string& members, int from) {
   return false;
 }
 
-bool CommAgent::on_parts(Parts parts, const std::string& frame, const Neighbour* from) {
+bool CommAgent::on_parts(Parts parts, const Neighbour* from) {
   const std::uint32_t round = parts.round;
   const RankSet places = parts.places;
   const int said_by = members_.rank_of(parts.from);
@@ -135,7 +135,7 @@ bool CommAgent::on_parts(Parts parts, const std::string& frame, const Neighbour*
       heard_of_.add(places);
       gathers_.pass_on(round, false);
       return true;
-    case AllGather::Heard::kLate: tree_.neighbours().flood_to(members_.name().members, frame, from); return true;
+    case AllGather::Heard::kLate: return true;
     case AllGather::Heard::kAhead:
       if (id() == 0) return false;
       fail_by_clash(said_by);  // that rank gathers without this one
@@ -360,7 +360,6 @@ void CommAgent::meet(int job_rank) {
 // Resends in the original order, and includes other ranks' messages: those ranks may be gone, or a member that already
 // knows a message may not have forwarded it.
 void CommAgent::say_again() {
-  if (id() != 0 && !leave_notices_.is_over()) gathers_.say_again();
   for (const std::string& frame : told()) tree_.neighbours().flood(frame, nullptr);
   if (asked_for_calls_) {
     tree_.neighbours().flood(pack_compare(members_.name()), nullptr);
@@ -370,12 +369,12 @@ void CommAgent::say_again() {
 
 // All ranks are members of the job's first communicator: if one dies while they gather, the all-gather fails, and if
 // one leaves, it has forwarded all parts before.
-std::vector<std::string> CommAgent::own_parts() const {
-  return id() != 0 && !leave_notices_.is_over() ? gathers_.own() : std::vector<std::string>();
+std::vector<std::string> CommAgent::parts() const {
+  return id() != 0 && !leave_notices_.is_over() ? gathers_.needed() : std::vector<std::string>();
 }
 
 std::vector<std::string> CommAgent::farewell() const {
-  std::vector<std::string> result = own_parts();
+  std::vector<std::string> result = parts();
   const auto& refusals = refusals_.last();
   if (const auto own = refusals.find(members_.rank()); own != refusals.end()) result.push_back(own->second.frame);
   if (!notice_.empty()) result.push_back(notice_);
@@ -384,7 +383,7 @@ std::vector<std::string> CommAgent::farewell() const {
 }
 
 std::vector<std::string> CommAgent::told() const {
-  std::vector<std::string> result = own_parts();
+  std::vector<std::string> result = parts();
   for (const auto& [rank, refusal] : refusals_.last()) result.push_back(refusal.frame);
   if (!notice_.empty()) result.push_back(notice_);
   if (const std::vector<LeaveNotice> left = shared_.all_departed(); !left.empty()) {

@@ -79,8 +79,8 @@ class CommAgent {
   void meet(int job_rank);
   // Resends messages that may have been lost.
   void say_again();
-  // The messages of this rank when it leaves, for later neighbours. Its parts and the failure come first: a rank that
-  // receives a leave notice without the part reports a failure, and without the failure a mismatch.
+  // The messages of this rank when it leaves, for later neighbours. The parts and the failure come first: a rank that
+  // receives a leave notice without the part waits for it, and without the failure it reports a mismatch.
   [[nodiscard]] std::vector<std::string> farewell() const;
   // The same while it stays, for all ranks that are known to have left.
   [[nodiscard]] std::vector<std::string> told() const;
@@ -88,7 +88,7 @@ class CommAgent {
  private:
   enum class Reach : std::uint8_t { kMembers, kJob };
   [[nodiscard]] bool are_members(const std::string& members, int from);
-  bool on_parts(Parts parts, const std::string& frame, const Neighbour* from);
+  bool on_parts(Parts parts, const Neighbour* from);
   void on_decision(std::string decision);
   void on_notice(const Notice& notice, const std::string& frame, Reach reach, const Neighbour* from);
   void fail_by_clash(int from);
@@ -100,7 +100,7 @@ class CommAgent {
   [[nodiscard]] CallSummary own_calls() const;
   void judge(int rank, const CallSummary& calls);
   void judge_departed();
-  [[nodiscard]] std::vector<std::string> own_parts() const;
+  [[nodiscard]] std::vector<std::string> parts() const;
 
   SocketTree& tree_;
   const CommMembers& members_;

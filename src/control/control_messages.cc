@@ -244,7 +244,7 @@ std::string pack_leave_notices(const CommName& comm, const std::vector<LeaveNoti
   packer.number(static_cast<std::uint32_t>(leave_notices.size()));
   for (const LeaveNotice& leave_notice : leave_notices) {
     put(&packer, leave_notice.places);
-    packer.number(leave_notice.calls.operations).number(leave_notice.calls.hash);
+    packer.number(leave_notice.rounds).number(leave_notice.calls.operations).number(leave_notice.calls.hash);
     put(&packer, leave_notice.calls.calls);
   }
   return packer.bytes();
@@ -368,6 +368,7 @@ bool unpack_leave_notices(net::Unpacker* unpacker, int members, std::vector<Leav
   for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
     LeaveNotice leave_notice;
     if (!take(unpacker, members, &leave_notice.places) || leave_notice.places.empty()) return false;
+    leave_notice.rounds = unpacker->number<std::uint32_t>();
     leave_notice.calls.operations = unpacker->number<std::uint32_t>();
     leave_notice.calls.hash = unpacker->number<std::uint64_t>();
     take(unpacker, &leave_notice.calls.calls);

@@ -110,7 +110,8 @@ struct Inquiry {
 
 // These ranks have called the same operations and call nothing more.
 struct LeaveNotice {
-  RankSet places;  // places among the members, in the order of ranks in the job
+  RankSet places;            // places among the members, in the order of ranks in the job
+  std::uint32_t rounds = 0;  // the number of all-gathers to which each has contributed
   CallSummary calls;
 };
 

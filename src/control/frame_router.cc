@@ -80,10 +80,9 @@ bool FrameRouter::hear_for_members(const Header& header, net::Unpacker* unpacker
     keep_early(header, frame);
     return true;
   }
-  const bool once = header.kind >= FrameKind::kNotice;
-  const bool by_member = comm != nullptr && (once || header.kind == FrameKind::kParts);
-  const bool known = comm == nullptr && once && !keep_passed(header.kind, frame);
-  if (!by_member && !known) neighbours_.flood_to(header.members, frame, from);
+  const bool once = header.kind != FrameKind::kDecision;
+  const bool known = once && (comm != nullptr || !keep_passed(header.kind, frame));
+  if (!known) neighbours_.flood_to(header.members, frame, from);
   if (comm != nullptr) return comm->hear(header, unpacker, frame, from);
   keep_early(header, frame);
   return true;

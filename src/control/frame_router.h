@@ -11,7 +11,7 @@
 //
 // A rank that reports a failure tells all its neighbours, also those that do not lead to members: one of them may
 // become the parent of a member whose parent dies with the notice. A rank keeps nothing about a communicator of which
-// it is not a member, except during an inquiry, and the last notices that it has forwarded (kept_frames.h).
+// it is not a member, except during an inquiry, and the last parts and notices that it has forwarded (kept_frames.h).
 //
 // Threads: the tree's only.
 #pragma once

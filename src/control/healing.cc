@@ -96,7 +96,8 @@ void Healing::attach(ParentSearch::Parent found) {
 
 // Sends everything that the neighbour may have missed. A rank's leave notice in a communicator comes before its death.
 void Healing::tell_state(Neighbour* to) {
-  for (const std::deque<std::string>* frames : {&notices_.passed(), &notices_.refusals(), &notices_.farewells()}) {
+  for (const std::deque<std::string>* frames :
+       {&notices_.parts(), &notices_.passed(), &notices_.refusals(), &notices_.farewells()}) {
     for (const std::string& frame : *frames) neighbours_.send(frame, to);
   }
   for (const auto& [id, comm] : comms_.all()) {

@@ -3,8 +3,8 @@
 // When a rank dies, or leaves for good, the ranks below it look for another parent (parent_search.h). So every rank
 // listens, and knows from the beginning where the others do. All ranks hear of the new place (kAttachment). Then each
 // member resends its last messages in each communicator, and what it knows about failures and about ranks that are
-// gone, because they may have been lost on the way. Ranks that know a message already do not forward it. So a rank
-// that is not a member resends the notices that it has forwarded: it may be the only rank between two members that
+// gone, because they may have been lost on the way. Ranks that know a message already do not forward it. So a rank that
+// is not a member resends the parts and notices that it has forwarded: it may be the only rank between two members that
 // knows them. Meanwhile other ranks wait for news of the ranks that have lost their parents, and find out which of them
 // have died (awaited_ranks.h).
 //

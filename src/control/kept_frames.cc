@@ -78,9 +78,29 @@ bool Claims::add(CommId comm, const std::string& members) {
   return true;
 }
 
+KeptNotices::Passed& KeptNotices::kept_of(FrameKind kind) {
+  if (kind == FrameKind::kParts) return parts_;
+  return kind == FrameKind::kRefusal ? refusals_ : passed_;
+}
+
+std::size_t KeptNotices::first_recent(const Passed& passed) {
+  const std::int64_t since_ns = now_ns() - kRecentMs * kNsPerMs;
+  const std::size_t most = std::min(passed.frames.size(), kMostRecent);
+  const auto first =
+      std::lower_bound(passed.at_ns.end() - static_cast<std::ptrdiff_t>(most), passed.at_ns.end(), since_ns);
+  return static_cast<std::size_t>(first - passed.at_ns.begin());
+}
+
 bool KeptNotices::keep_passed(FrameKind kind, const std::string& frame) {
-  auto& [frames, at_ns, bytes] = kind == FrameKind::kRefusal ? refusals_ : passed_;
-  if (std::find(frames.rbegin(), frames.rend(), frame) != frames.rend()) return false;
+  Passed& kept = kept_of(kind);
+  auto& [frames, at_ns, bytes] = kept;
+  if (const auto known = std::find(frames.begin(), frames.end(), frame); known != frames.end()) {
+    const std::ptrdiff_t at = known - frames.begin();
+    if (static_cast<std::size_t>(at) >= first_recent(kept)) return false;
+    frames.erase(known);
+    at_ns.erase(at_ns.begin() + at);
+    bytes -= frame.size();
+  }
   frames.push_back(frame);
   at_ns.push_back(now_ns());
   bytes += frame.size();
@@ -94,12 +114,9 @@ bool KeptNotices::keep_passed(FrameKind kind, const std::string& frame) {
 
 std::vector<std::string> KeptNotices::recent() const {
   std::vector<std::string> result;
-  const std::int64_t since_ns = now_ns() - kRecentMs * kNsPerMs;
-  for (const Passed* const passed : {&passed_, &refusals_}) {
-    std::size_t i = passed->frames.size() - std::min(passed->frames.size(), kMostRecent);
-    for (; i < passed->frames.size(); ++i) {
-      if (passed->at_ns[i] >= since_ns) result.push_back(passed->frames[i]);
-    }
+  for (const Passed* const passed : {&parts_, &passed_, &refusals_}) {
+    const auto first = static_cast<std::ptrdiff_t>(first_recent(*passed));
+    result.insert(result.end(), passed->frames.begin() + first, passed->frames.end());
   }
   result.insert(result.end(), farewells_.begin(), farewells_.end());
   return result;

@@ -59,14 +59,16 @@ class Claims {
   std::deque<CommId> order_;               // oldest first
 };
 
-// The last notices of communicators of which this rank is not a member or that it has left, and all clashes of ids, if
-// it has forwarded or sent them. A later neighbour may not have received them, and the rank that sent them may be gone.
+// The last parts of all-gathers and notices of communicators of which this rank is not a member or that it has left,
+// and all clashes of ids, if it has forwarded or sent them. A later neighbour may not have received them, and the rank
+// that sent them may be gone.
 class KeptNotices {
  public:
-  // Keeps a notice to be forwarded. False if it was forwarded before.
+  // Keeps a frame to be forwarded. False if recent() has it: then this rank resends it itself.
   bool keep_passed(FrameKind kind, const std::string& frame);
-  // This rank's last messages in a communicator that it leaves: its failure, and its leave notice.
+  // This rank's last messages in a communicator that it leaves: parts, its failure, and its leave notice.
   void keep_farewell(std::string frame);
+  [[nodiscard]] const std::deque<std::string>& parts() const { return parts_.frames; }
   [[nodiscard]] const std::deque<std::string>& passed() const { return passed_.frames; }
   [[nodiscard]] const std::deque<std::string>& refusals() const { return refusals_.frames; }
   [[nodiscard]] const std::deque<std::string>& farewells() const { return farewells_; }
@@ -80,8 +82,15 @@ class KeptNotices {
     std::deque<std::int64_t> at_ns;  // when each was forwarded
     std::size_t bytes = 0;
   };
+  [[nodiscard]] Passed& kept_of(FrameKind kind);
+  // The index of the first frame in recent().
+  [[nodiscard]] static std::size_t first_recent(const Passed& passed);
+
+  // None of these displaces another: a communicator can have any number of parts, and a rank can refuse any number of
+  // calls.
+  Passed parts_;
   Passed passed_;
-  Passed refusals_;  // a rank can refuse any number of calls: refusals do not displace other notices
+  Passed refusals_;
   std::deque<std::string> farewells_;
 };
 

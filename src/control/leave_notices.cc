@@ -19,7 +19,7 @@ void LeaveNotices::part(const CallSummary& calls) {
   own_calls_ = calls;
   last_leave_ns_ = now_ns();
   const MutexLock lock(shared_.mutex);
-  add({members_.own_place(), own_calls_});
+  add({members_.own_place(), gathers_.given(), own_calls_});
 }
 
 RankSet LeaveNotices::hear(const LeaveNotice& leave_notice, const Neighbour* from,
@@ -41,10 +41,11 @@ RankSet LeaveNotices::add(const LeaveNotice& leave_notice) {
   if (is_new.empty()) return is_new;
   shared_.departed_places.add(is_new);
   const auto same = std::find_if(shared_.departed.begin(), shared_.departed.end(), [&](const LeaveNotice& known) {
-    return known.calls.operations == leave_notice.calls.operations && known.calls.hash == leave_notice.calls.hash;
+    return known.rounds == leave_notice.rounds && known.calls.operations == leave_notice.calls.operations &&
+           known.calls.hash == leave_notice.calls.hash;
   });
   if (same == shared_.departed.end()) {
-    shared_.departed.push_back({is_new, leave_notice.calls});
+    shared_.departed.push_back({is_new, leave_notice.rounds, leave_notice.calls});
   } else {
     same->places.add(is_new);
   }

@@ -23,8 +23,7 @@ namespace tutti::internal::control {
 
 class LeaveNotices {
  public:
-  // All outlive it. `gathers`: the communicator's parts are forwarded before its leave notices, because a leave notice
-  // without the part counts as a failure.
+  // All outlive it. `gathers`: the communicator's parts are forwarded before its leave notices.
   LeaveNotices(const CommMembers& members, CommShared* shared, Neighbours* neighbours, AllGather* gathers)
       : members_(members), shared_(*shared), neighbours_(*neighbours), gathers_(*gathers) {}
 

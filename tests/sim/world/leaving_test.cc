@@ -1,5 +1,13 @@
 // Ranks that leave before others have received all of their messages.
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
 
 #include "catch_compat.h"
 #include "sanitizers.h"
@@ -17,7 +25,131 @@ void sleep_until_ms(World* world, std::int64_t ms) {
   static_cast<void>(never.await(Deadline::after_ms(std::max<std::int64_t>(0, ms - world->elapsed_ms()))));
 }
 
+// A job from whose ranks some gather in a communicator, and leave it at once, while two others are killed. None of the
+// two is a member, so no gather may fail, whichever messages the two had not forwarded.
+class Gatherers {
+ public:
+  explicit Gatherers(unsigned seed);
+  // Empty: nothing is wrong.
+  std::string run();
+
+ private:
+  struct Member {
+    int rank = -1;
+    bool leaves_job = false;
+    Status status = Status::internal("not ended");
+    std::shared_ptr<FailureState> failure = std::make_shared<FailureState>();
+    [[nodiscard]] Status error() const { return status.is_ok() ? failure->status() : status; }
+  };
+  unsigned draw(unsigned below) { return static_cast<unsigned>(random_() % below); }
+  void start(Family* job, Member* member, const std::vector<int>& ranks);
+  void start_death(Family* job, int rank);
+
+  std::mt19937 random_;
+  const unsigned seed_;
+  const bool some_leave_job_;
+  const std::int64_t finish_ms_;
+  const int ranks_;
+  std::vector<int> victims_;
+  std::vector<Member> members_;
+  std::size_t left_ = 0;
+};
+
+Gatherers::Gatherers(unsigned seed)
+    : random_(seed),
+      seed_(seed),
+      some_leave_job_(seed % 2 != 0),
+      finish_ms_(seed / 2 % 2 != 0 ? 1000 : 0),
+      ranks_(6 + static_cast<int>(draw(20))) {
+  // One with others below it; the other one often.
+  const unsigned inner = static_cast<unsigned>(ranks_ - 2) / 4 + 1;
+  victims_.push_back(static_cast<int>(draw(inner)));
+  while (victims_.size() < 2) {
+    const int other = static_cast<int>(draw(draw(3) == 0 ? static_cast<unsigned>(ranks_) : inner + 1));
+    if (other != victims_[0]) victims_.push_back(other);
+  }
+  const std::vector<int> others = all_but(ranks_, victims_);
+  const std::size_t fewest = std::min<std::size_t>(2, others.size());
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const bool needed = others.size() - i + members_.size() <= fewest;
+    if (!needed && draw(4) == 0) continue;
+    members_.emplace_back().rank = others[i];
+    members_.back().leaves_job = some_leave_job_ && draw(2) == 0;
+  }
+}
+
+void Gatherers::start(Family* job, Member* member, const std::vector<int>& ranks) {
+  const std::int64_t pause_ms = draw(3) == 0 ? draw(40) : 0;
+  const auto live = [this, job, member, ranks] {
+    {
+      auto tree = job->at(member->rank).whole->split(9, ranks, [] { return Status(); });
+      Status status = tree.status();
+      for (int round = 0; status.is_ok() && round < 2; ++round) {
+        status = (*tree)->all_gather("x", Deadline::after_ms(kLongMs)).status();
+      }
+      if (status.is_ok()) status = (*tree)->watch(member->failure, {});
+      if (status.is_ok()) static_cast<void>((*tree)->finish(finish_ms_));
+      if (tree.is_ok()) (*tree)->leave();
+      member->status = status;
+    }
+    // At the end of the world, a rank that still waited has no job.
+    if (member->leaves_job && job->at(member->rank).whole != nullptr) job->at(member->rank).whole->leave();
+    ++left_;
+  };
+  job->world().after_ms(pause_ms,
+                        [job, member, live] { job->world().start_thread(job->at(member->rank).process, live); });
+}
+
+void Gatherers::start_death(Family* job, int rank) {
+  const auto die = [job, rank] { job->kill(rank); };
+  if (draw(2) == 0) {
+    World::at_step(job->at(rank).process, 1 + draw(40), die);
+  } else {
+    job->world().after_ms(draw(60), die);
+  }
+}
+
+std::string Gatherers::run() {
+  Family job(seed_, ranks_, {});
+  std::vector<int> ranks;
+  for (const Member& member : members_) ranks.push_back(member.rank);
+  for (Member& member : members_) start(&job, &member, ranks);
+  for (const int rank : victims_) start_death(&job, rank);
+  const bool done = job.eventually([this] { return left_ == members_.size(); });
+  std::string wrong = done ? "" : "a member waits without end";
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const Status error = members_[i].error();
+    if (!error.is_ok()) wrong += fmt::format("; member {}, rank {}: {}", i, members_[i].rank, error.message());
+  }
+  if (!wrong.empty()) wrong += fmt::format(" ({} ranks, {} and {} die)", ranks_, victims_[0], victims_[1]);
+  return wrong;
+}
+
+void run_gatherers(unsigned first, unsigned last) {
+  constexpr int kMostFindings = 4;
+  int findings = 0;
+  for (unsigned seed = first; seed <= last && findings < kMostFindings; ++seed) {
+    const std::string wrong = Gatherers(seed).run();
+    if (wrong.empty()) continue;
+    FAIL_CHECK("seed " << seed << ": " << wrong);
+    ++findings;
+  }
+  CHECK(findings == 0);
+}
+
 }  // namespace
+
+TEST_CASE("leaving: a gather succeeds although its members leave at once and ranks between them die") {
+  run_gatherers(1, kAnySanitizer ? 20 : 300);
+}
+
+// With any seeds, from the environment.
+TEST_CASE("leaving: any gathers", "[.long]") {
+  const char* const first = std::getenv("TUTTI_TEST_FIRST_SEED");
+  const char* const last = std::getenv("TUTTI_TEST_LAST_SEED");
+  REQUIRE((first != nullptr && last != nullptr));
+  run_gatherers(static_cast<unsigned>(std::stoul(first)), static_cast<unsigned>(std::stoul(last)));
+}
 
 // Rank 3 gathers with rank 1 and leaves, while it is cut off. Its messages are in flight to rank 0, which has left when
 // the network is back.
