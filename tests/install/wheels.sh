@@ -123,7 +123,8 @@ base_system() {
   printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(hostname)" >"$root/etc/hosts"
   # With /proc, by which the loader finds a program's folder; the mount ends with the namespace.
   unshare --mount sh -ec 'mount -t proc proc "$1/proc"; exec chroot "$1" /bin/sh -ec "$2"' sh "$root" '
-    ! command -v cc && ! ls /usr/lib/*/libhwloc* /usr/lib/*/libtutti* 2>/dev/null
+    if command -v cc; then exit 1; fi
+    [ -z "$(find /usr/lib -name "libhwloc*" -o -name "libtutti*")" ]
     python3 -m venv /venv
     /venv/bin/pip install -q --no-index /wheels/*.whl
     /venv/bin/all_reduce_perf -p 2 -b 8 -e 64K -n 5
