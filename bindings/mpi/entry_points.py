@@ -164,8 +164,9 @@ AFTER = {
     "ended": "*ended = PMPI_Comm_c2f(ended_c);",
     "request": "*request = PMPI_Request_c2f(request_c);", "started": "*started = PMPI_Request_c2f(started_c);",
 }
-# What completes requests: parameters; what is done with the binding's before the MPI library's own function; and what
-# the function then returns, which has left `result`, as an expression with `failures`.
+# Functions that complete requests: their parameters; the statement that handles the binding's requests before the MPI
+# library's own function; the value that the entry point returns, as an expression with `failures` and with `result`,
+# which the MPI library's function has returned.
 ONE = "failures.of_one(result, 0)"
 ANY = "failures.of_one(result, *index - first_index(failures))"
 ALL = "failures.of_several(result, *count, nullptr, 0, known(statuses))"
@@ -189,7 +190,7 @@ POLLED = {
 }
 
 
-# What makes and frees windows, whose number is counted, and by how many it changes that.
+# Functions that make or free windows, and their change of the number of windows.
 WINDOWS = {
     "Win_create": ("base size disp_unit info comm window", 1),
     "Win_allocate": ("size disp_unit info comm base window", 1),

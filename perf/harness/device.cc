@@ -59,7 +59,7 @@ Status Device::copy(std::byte* to, const std::byte* from, std::size_t bytes) con
   return synchronize();
 }
 
-// What the library itself does not need of the driver, which it has opened.
+// Functions of the driver that the library itself does not use. The library has opened the driver.
 struct Graph::Functions {
   using Stream = CudaDriver::Stream;
   using Handle = CudaDriver::Graph;

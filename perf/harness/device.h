@@ -39,7 +39,7 @@ class Device {
   memory::CudaDriver::Stream stream_ = nullptr;
 };
 
-// What calls have put into a device's stream, to be replayed there. Ended before the device.
+// A captured graph of a device's stream, which replays the calls. Destroyed before the device.
 class Graph {
  public:
   // Of what `calls` puts into the stream. Nothing of it has run then, and a launch waits for nothing but the stream.

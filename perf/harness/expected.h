@@ -1,4 +1,4 @@
-// What the ranks send, and what each must receive: computed on every rank from (seed, rank, index)
+// The data that the ranks send, and that each must receive: computed on every rank from (seed, rank, index)
 // alone, without communication.
 //
 // Data repeat after kPeriod elements (with many ranks kPeriodOfMany), a prime, so that a chunk that lands at a wrong
@@ -56,7 +56,7 @@ struct Problem {
   [[nodiscard]] bool receives(int rank) const { return subject.receives(rank, root); }
 };
 
-// What `rank` sends. REQUIRES: send.size() == problem.send_bytes(rank).
+// Fills the data that `rank` sends. REQUIRES: send.size() == problem.send_bytes(rank).
 void fill_send(const Problem& problem, int rank, std::span<std::byte> send);
 
 // Elements of `recv` that differ from what `rank` must receive. REQUIRES: recv.size() == recv_bytes(rank),

@@ -70,8 +70,8 @@ void interpret_variables(Options& options) {
   options.min_busbw_gbs = kTolerance * gbs;
 }
 
-// What there is in versions and copies of nccl-tests (RCCL's, and those of clusters), and not here. One letter has
-// several meanings there.
+// Flags of versions and forks of nccl-tests (RCCL's, those of clusters) that these programs lack. There, one letter has
+// several meanings.
 void refuse_other_flags(CLI::App& app) {
   const auto refuse = [&](const char* names, const char* remedy) { refuse_option(app, names, remedy); };
   refuse("-H,--host,--hosts,--num_hosts,--hostfile,--machinefile",

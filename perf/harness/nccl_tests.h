@@ -1,5 +1,5 @@
-// What the programs take of nccl-tests' command line and environment beside their own flags: some of it changes what
-// is measured, some is the only way it can be here, and the rest is refused with what to do instead.
+// The flags and variables of nccl-tests that the programs take beside their own. Some change the measurement, some
+// state what these programs do anyway; the programs refuse the rest and say what to do instead.
 #pragma once
 
 #include <string>

@@ -37,8 +37,8 @@ Status synchronize(const Rank& rank);
 // Returns when all ranks have come, whatever their devices do.
 Status meet(const Rank& rank);
 
-// Page-aligned memory with guard bytes before and behind what a call may touch. On a device there is a second one,
-// which calls get; upload() and download() make the one what the other is.
+// Page-aligned memory with guard bytes before and after the bytes that a call may touch. On a device, calls get a
+// second buffer; upload() and download() copy between the two.
 class Buffer {
  public:
   static Result<Buffer> make(Memory memory, const Device* device, std::size_t capacity_bytes);
@@ -47,7 +47,7 @@ class Buffer {
   ~Buffer();
 
   [[nodiscard]] std::byte* data() const { return base_ + kGuardBytes; }
-  // What a call gets for an address in it.
+  // The address that a call gets for an address in this buffer.
   [[nodiscard]] std::byte* for_call(std::byte* address) const {
     return device_ == nullptr ? address : on_device_ + (address - base_);
   }
@@ -103,7 +103,7 @@ class Operation {
   Status upload(std::size_t beyond = 0) const;
   Status download() const;
   [[nodiscard]] std::int64_t count_errors() const;
-  // What from `begin` to `end` in the receive buffer is not as prepare() has left it, and the call must leave alone.
+  // The bytes from `begin` to `end` in the receive buffer, which a call must not touch, that differ from prepare()'s.
   [[nodiscard]] std::size_t count_touched(const std::byte* begin, const std::byte* end) const;
   [[nodiscard]] std::size_t recv_span_bytes() const;
 

@@ -20,7 +20,7 @@ namespace tutti::internal::perf {
 
 enum class Memory { kMalloc, kTutti, kCuda };
 
-// What the times of a batch, one for each rank, are taken for. The values are nccl-tests'.
+// The summary of a batch's times, one time for each rank. The values are those of nccl-tests.
 enum class Average { kRank0 = 0, kMean = 1, kFastest = 2, kSlowest = 3 };
 
 struct Options {
@@ -72,10 +72,10 @@ constexpr bool is_defined(Subject subject, DataType datatype, ReduceOp op) {
 Status check_ranks(const Options& options, int ranks);
 
 // The options, or the exit status after --help or --version (0; 1 if they could not be printed) or a usage
-// error (2), which has been told.
+// error (2), which has been printed.
 std::variant<Options, int> parse_options(Subject subject, int argc, char** argv);
 
-// What they are read from, for what describes it.
+// The parser of the options, for the generators of manual pages and completions.
 std::shared_ptr<const CLI::App> command_line(Subject subject);
 
 }  // namespace tutti::internal::perf

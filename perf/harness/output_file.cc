@@ -80,7 +80,7 @@ Status OutputFile::append(const std::string& text, const std::string& end) {
 
 Status OutputFile::close() {
   const Status written = write(held_, 0);
-  // What a file system refuses late, it says here.
+  // Some file systems report a failed write only here.
   const int fd = std::exchange(fd_, -1);
   const bool closed = ::close(fd) == 0;
   return closed || !written.is_ok() ? written : Status::system("cannot write " + path_, errno);

@@ -31,7 +31,7 @@ std::int64_t peak_memory_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
-// Where each rank runs.
+// The place of each rank.
 Result<std::vector<RankPlace>> describe_ranks(const Rank& rank) {
   struct Told {
     std::int32_t rank;
@@ -96,7 +96,7 @@ class Run {
   }
 
  private:
-  // What the rank that has least may take for its buffers; where they are on devices, a part of the host's memory too.
+  // The memory for buffers of the rank that has the least; also for buffers on devices, which have copies on the host.
   Result<std::size_t> memory_of_rank(const std::vector<RankPlace>& places) const {
     const std::string& host = places[static_cast<std::size_t>(rank_.rank)].host;
     const auto ranks_here = static_cast<std::size_t>(
@@ -151,7 +151,7 @@ class Run {
     return measured;
   }
 
-  // What serves the problem: "ALGORITHM over TRANSPORTS", taken apart.
+  // Splits "ALGORITHM over TRANSPORTS", which serve the problem.
   Status explain(const Problem& problem, Row* row) const {
     std::array<char, 128> text{};
     // Of transfers no algorithm; the transports are those of the communicator.

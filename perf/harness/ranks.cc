@@ -34,7 +34,7 @@ constexpr useconds_t kPollIntervalUs = 2000;
 
 enum class IdState : int { kMissing = 0, kReady = 1, kFailed = 2 };
 
-// What the processes share; made before the fork.
+// Memory that the processes share; made before the fork.
 struct SharedPage {
   std::atomic<IdState> state{IdState::kMissing};
   tuttiUniqueId id{};
@@ -114,8 +114,8 @@ int exit_status_of(pid_t child, int wait_status) {
   return kFailureStatus;
 }
 
-// Who reads the output goes when he has enough, as `head` does: that is not worth a word. So a rank that meets it waits
-// for the parent to end all of them at once, before any misses another.
+// A reader of the output that has enough, such as `head`, closes the pipe; this is not an error. So a rank that gets
+// SIGPIPE waits until the parent ends all ranks at once, before one of them reports the loss of another.
 SharedPage* page_of_child = nullptr;
 extern "C" void wait_for_the_end(int) {
   page_of_child->broken_pipe.store(true);

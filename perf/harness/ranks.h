@@ -1,5 +1,5 @@
-// Where the ranks come from: threads of this process, processes started here, both, or a launcher's processes, with one
-// thread or several each.
+// Starts the ranks: threads of this process, processes started here, both, or a launcher's processes with one or
+// several threads each.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -10,7 +10,7 @@
 
 namespace tutti::internal::perf {
 
-// What one rank does with its communicator, which is destroyed afterwards; returns its exit status.
+// The function of one rank. The caller destroys the communicator afterwards. Returns the exit status.
 // Called on as many threads as this process has ranks.
 using RankMain = std::function<int(tuttiComm_t comm)>;
 

@@ -1,5 +1,5 @@
-// What -J writes: one JSON object, whose file is complete after every row, so that a run that is killed leaves what it
-// has measured. docs/benchmarks.md says what is in it. Used by rank 0 alone.
+// The output of -J: one JSON object. Its file is complete after every row, so a killed run leaves its measurements.
+// docs/benchmarks.md describes the format. Only rank 0 uses it.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ const char* name_of_calls(const Options& options);
 // "2026-01-31T23:59:59Z", now.
 std::string time_of_day();
 
-// Where a rank runs; `device` is empty where its buffers are in the host's memory.
+// The place of a rank; `device` is empty if its buffers are in host memory.
 struct RankPlace {
   int rank = 0;
   int pid = 0;
@@ -39,7 +39,7 @@ class Record {
 
   // Begins the file that was asked for, if one was, beside what there is of that name.
   Status begin();
-  // Where the file is; empty: nowhere.
+  // The file's path; empty: no file.
   [[nodiscard]] std::string path() const { return file_ ? file_->path() : ""; }
   // One of the results.
   Status add(const nlohmann::json& entry);

@@ -1,4 +1,4 @@
-// What the programs say of a command line that they refuse.
+// The error texts for a refused command line.
 #pragma once
 
 #include <CLI/CLI.hpp>

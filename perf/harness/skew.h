@@ -1,7 +1,7 @@
-/* How --skew spreads a vector over the blocks of the ranks: the counts grow linearly from the first rank to the last,
- * whose block is `skew` times the mean. Where the line lies below 0, on the first ranks, blocks are empty: on the first
- * of them from about 2 on, on all but the last where `skew` is the number of ranks. Skew 1 makes all equal.
- * C99 and C++. */
+/* Distributes a vector over the blocks of the ranks for --skew: the counts grow linearly from the first rank to the
+ * last, whose block is `skew` times the mean. Where the line is below 0, on the first ranks, blocks are empty: the
+ * first block from a skew of about 2 on; all except the last if `skew` is the number of ranks. Skew 1 makes all blocks
+ * equal. C99 and C++. */
 #ifndef PERF_SKEW_H_
 #define PERF_SKEW_H_
 
@@ -22,7 +22,7 @@ static inline void skewed_counts(double skew, int ranks, size_t elements, size_t
   for (rank = 0; rank < ranks; ++rank) {
     size_t end = elements;
     if (ranks - 1 - rank < filled) before += 1 - (ranks - 1 - rank) * step;
-    /* What is rounded is where blocks end, so that nothing is lost. */
+    /* Rounds the ends of blocks, not their sizes, so that the sum stays exact. */
     if (rank < ranks - 1) end = (size_t)((double)elements * before / sum + 0.5);
     if (end > elements) end = elements;
     counts[rank] = end - placed;

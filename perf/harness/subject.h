@@ -1,4 +1,4 @@
-// What a program times: a collective, or transfers, which are sends and receives.
+// The subject of a program's measurement: a collective, or transfers (sends and receives).
 #pragma once
 
 #include <cstddef>

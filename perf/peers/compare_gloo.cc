@@ -109,7 +109,7 @@ int prepare(void* state, const compare_call* call) {
     case kCompareGather: gloo_state->operation = gather(context, *call); break;
     case kCompareScatter: gloo_state->operation = scatter(context, *call); break;
     case kCompareAllToAll: gloo_state->operation = all_to_all(context, *call); break;
-    // Gloo of this age has no reduce-scatter in its current interface, and no scans. What it has for blocks of
+    // This version of Gloo has no scans, and no reduce-scatter in its current interface. Its functions for blocks of
     // different counts, and its sends and receives, are not measured.
     default: return -1;
   }

@@ -63,7 +63,7 @@ struct compare_call {
   const size_t* begins;
 };
 
-/* What a library provides. Functions return 0, or a negative number for "this library cannot". */
+/* The functions of a library. They return 0, or a negative number for "this library cannot". */
 struct compare_library {
   const char* name;
   const char* version;
@@ -152,8 +152,8 @@ static void compare_lay_blocks(const struct compare_library* library, const stru
   }
 }
 
-/* Where in the vector of rank `from` the block begins that this rank gets in an all-to-all. Blocks are symmetric: as
- * many elements as this rank sends there. */
+/* The offset, in the vector of rank `from`, of the block that this rank gets in an all-to-all. Blocks are symmetric:
+ * this rank sends as many elements to `from`. */
 static size_t compare_sent_from(const struct compare_library* library, const struct compare_call* call, int from) {
   size_t begin = 0;
   int block;

@@ -1,8 +1,8 @@
-// What group lanes could gain: processes that share memory exchange 8 bytes by hand, once through a line for each pair
-// of them (pair lanes, as the library has) and once through one line for each writer, which all others read (a group
-// lane). No library, no errors: what is compared is the cost of the lines themselves.
+// Measures the possible gain of group lanes: processes that share memory exchange 8 bytes without the library, once
+// through a cache line for each pair of them (pair lanes, as in the library) and once through one line for each writer,
+// which all others read (a group lane). Without error handling, the difference is the cost of the lines themselves.
 //
-// Usage: group_lines [PROCESSES [ROUNDS]]; 8 and 11 unless told. Rounds of both ways alternate; prints medians.
+// Usage: group_lines [PROCESSES [ROUNDS]]; by default 8 and 11. Rounds of both ways alternate; prints medians.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 // The permanent lower bound of a small all-reduce between two processes: each writes 8 bytes and a
 // sequence number into one cache line of shared memory, spins on the other's line, and adds. No
-// library, no interpretation, no error handling beyond a deadline. What tutti costs beyond this is the
-// price of its executor.
+// library, no interpretation, no error handling beyond a deadline. The rest of tutti's time is the
+// cost of its executor.
 //
 //   yardstick           prints the time of one exchange
 //   yardstick SOCKET    both ranks serve perf/compare

@@ -402,7 +402,7 @@ def draw(results, path, suffix=None):
     if path == "-":
         sys.stdout.buffer.write(picture.getvalue())
         return
-    # What the file held stays until there is something in its place.
+    # The old contents stay until the new ones are complete.
     with open(path, "wb") as output:
         output.write(picture.getvalue())
 

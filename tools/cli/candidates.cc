@@ -24,7 +24,7 @@ namespace {
 
 using algorithms::AlgorithmEntry;
 
-// Of calls that are timed together. Where ranks take turns, longer than the turns are.
+// The time of a batch of calls. If ranks share processors, it is longer than the scheduler's time slice.
 constexpr double kBatchUs = 400;
 constexpr double kBatchOfTurnsUs = 4000;
 constexpr int kMostCalls = 1000;          // of a batch
@@ -327,7 +327,7 @@ std::uint64_t host_number() {
     return ::readlink(path, link, sizeof link - 1) < 0 ? std::string() : std::string(link);
   };
   std::string id = boot_id() + name + space("/proc/self/ns/ipc");
-  // Where memory is not shared beyond a network namespace.
+  // With shm:netns, ranks share memory only within a network namespace.
   const char* const transports = std::getenv("TUTTI_TRANSPORTS");
   if (transports != nullptr && std::string_view(transports).find("shm:netns") != std::string_view::npos) {
     id += space("/proc/self/ns/net");

@@ -31,12 +31,12 @@ struct ClusterOptions {
   std::vector<std::string> slow;
 };
 
-// What -n is answered with where machines are described.
+// The refusal of -n if the options describe machines.
 inline constexpr const char* kRanksByHost = "ranks are counted by host: --per-host 8, and --hosts 4 for several";
 // Adds the options to the subcommand.
 void add_cluster_options(CLI::App& command, ClusterOptions& options);
 
-// What was asked for. Its graph has ranks and is sound.
+// The machines that the options describe. The graph has ranks and is valid.
 struct Machines {
   topology::Graph graph;
   topology::MachineCosts costs;
@@ -51,12 +51,12 @@ Result<Machines> make_machines(const ClusterOptions& options, topology::Graph gr
 
 // On the host that has most, at least 1.
 double ranks_per_cpu(const Machines& machines);
-// Where nothing was measured.
+// The costs without a measurement.
 selection::JobCosts default_costs(const algorithms::World& world, bool by_verbs, topology::Sharing sharing);
 // The graph's ranks, on their hosts.
 algorithms::World world_of(const Machines& machines);
 
-// What the file of TUTTI_TUNING, if there is one, says of a job of such ranks.
+// The entries for a job of such ranks in the file of TUTTI_TUNING, if it is set.
 struct JobTuning {
   selection::Tuning tuning;
   const selection::TunedJob* tuned = nullptr;   // the fastest algorithms of such jobs; null: it has none of the kind
@@ -66,10 +66,10 @@ struct JobTuning {
 // As a job's rank 0 reads it. The machines get the fitted costs. kInvalidUsage as selection::read_tuning() has it.
 Result<std::unique_ptr<const JobTuning>> apply_tuning(const std::string& file, Machines& machines);
 
-// What selection goes by, as a communicator of these ranks has it. `fitted`: as in selection::use_fitted().
+// The model that selection uses in a communicator of these ranks. `fitted`: as in selection::use_fitted().
 std::shared_ptr<const selection::JobModel> model_of(const Machines& machines, const selection::TunedJob* fitted);
 
-// "100Gb/s", "12.5GB/s", with ",2us" behind it, or that alone. What is not given keeps its value in `speed`.
+// "100Gb/s" or "12.5GB/s", optionally followed by ",2us", or the latency alone. The other part keeps its value.
 Status parse_speed(const std::string& option, const std::string& text, topology::Speed& speed);
 
 }  // namespace tutti::internal::tools

@@ -26,7 +26,7 @@ Run add_simulate(CLI::App& app, CLI::App** chosen);
 Run add_explain(CLI::App& app, CLI::App** chosen);
 Run add_tune(CLI::App& app, CLI::App** chosen);
 
-// What `tutti run` starts: a program and its arguments. tutti does not parse them, so `run` gets them separately.
+// The program that `tutti run` starts, and its arguments. tutti does not parse them, so `run` gets them separately.
 using ProgramLine = std::vector<std::string>;
 // `program`: read when the subcommand runs.
 Run add_run(CLI::App& app, CLI::App** chosen, const ProgramLine* program);

@@ -1,5 +1,5 @@
-// What this machine has to communicate with, read from the kernel's files. Of what else it consists see
-// topology/detect.h.
+// The network and RDMA hardware of this machine, read from the kernel's files. topology/detect.h has the rest of the
+// machine.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What tutti topo tells beside the graph: interfaces, RDMA ports and why each is or is not used, GPUs.
+// The facts that tutti topo prints beside the graph: interfaces, RDMA ports and why each is or is not used, GPUs.
 #include "topo_facts.h"
 
 #include <fmt/core.h>

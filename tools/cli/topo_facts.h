@@ -1,4 +1,4 @@
-// What tutti topo tells of this machine beside its graph.
+// The facts of this machine that tutti topo prints beside the graph.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -29,7 +29,7 @@ struct TopoFacts {
 
 // kInvalidUsage if TUTTI_VERBS cannot be read; all else is in the result.
 Result<TopoFacts> read_topo_facts();
-// What of it becomes part of the graph.
+// The facts that become part of the graph.
 topology::HostFacts host_facts(const TopoFacts& facts);
 void print_facts(const TopoFacts& facts);
 nlohmann::json facts_json(const TopoFacts& facts);

@@ -22,7 +22,8 @@ Status failed(tuttiResult_t result, const char* what, tuttiComm_t comm) {
   return Status(code_of(static_cast<int>(result)), fmt::format("{}: {}", what, tuttiGetLastError(comm)));
 }
 
-// Where this rank may run: a NUMA node if all of its processors are of one, or there is no other, else the host.
+// The place where this rank may run: a NUMA node if all of its processors belong to it or the host has one node,
+// otherwise the host.
 std::string place_in(const topology::Graph& own) {
   const std::string name = fmt::format("numa{}", topology::own_node());
   std::vector<std::string> all;

@@ -119,7 +119,7 @@ std::uint32_t busiest(const std::vector<double>& us) {
   return static_cast<std::uint32_t>(std::max_element(us.begin(), us.end()) - us.begin());
 }
 
-// What takes longest: a resource of the network, or a processor.
+// The bottleneck: a resource of the network, or a processor.
 std::string bottleneck(const Prediction& prediction, const topology::Routes& routes) {
   const schedule::Timing& t = prediction.timing;
   const std::uint32_t link = busiest(t.resource_us);

@@ -35,7 +35,7 @@ struct Options {
   int root = 0;
 };
 
-// What each rank sends to each other one, all steps together.
+// The bytes that each rank sends to each other rank in all steps.
 Result<std::vector<Flow>> flows_of(const algorithms::AlgorithmEntry& entry, const algorithms::World& world, int root,
                                    std::uint64_t bytes) {
   std::map<std::pair<int, int>, double> sums;

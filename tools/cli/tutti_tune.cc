@@ -36,9 +36,9 @@ struct Options {
   bool force = false;
 };
 
-// What is within this of the best is taken for as good: then the one that the size before has is kept.
 constexpr std::size_t kStep = 4;  // from one size to the next
 constexpr std::size_t kOfBytesAlone = std::size_t{16} << 20;
+// An algorithm within this factor of the best counts as equal to it; then the algorithm of the previous size is kept.
 constexpr double kAsGood = 1.03;
 // Of more a simulation takes so long that a fit would last for minutes.
 constexpr int kMostRanksToFit = 16;
@@ -131,7 +131,7 @@ Status keep(const Options& options, const selection::TunedJob& job) {
     tuning.jobs.push_back(job);
   } else {
     for (const auto& [collective, choices] : job.choices) known->choices[collective] = choices;
-    // What was fitted to some collectives alone does not take the place of what was fitted to all.
+    // A fit to some collectives does not replace a fit to all.
     if (options.collectives.empty() || !known->costs.has_value()) {
       known->costs = job.costs;
       known->port_gbytes_per_second = job.port_gbytes_per_second;

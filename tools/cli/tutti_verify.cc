@@ -63,7 +63,7 @@ Status prove_up_to(const AlgorithmEntry& entry, int max_ranks, bool must_serve, 
       "it supports no number of ranks up to {} on the hosts that are tried (see --max-ranks, --hosts)", max_ranks));
 }
 
-// What is asked for: `only`, or where that is null many, of which it must serve some or need not.
+// Proves the entry for `only`. If that is null, for many worlds; `must_serve`: the entry must support one of them.
 Status prove_all(const AlgorithmEntry& entry, const World* only, int max_ranks, bool must_serve, Total& total) {
   const std::int64_t start = now_ns();
   perf::ProgressLine progress;

@@ -1,4 +1,4 @@
-// What `tutti doctor` finds by one look.
+// The result of one check of `tutti doctor`.
 #pragma once
 
 #include <cstdint>

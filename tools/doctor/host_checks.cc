@@ -18,7 +18,7 @@ namespace {
 
 using transport::verbs::first_line;
 
-// What others leave may be a part of it; tutti's own variables are all needed.
+// Variables of other launchers may be incomplete; tutti's own are all required.
 bool is_unusable(const LauncherTrace& trace) {
   if (trace.rank && trace.ranks) return *trace.rank >= *trace.ranks;
   return trace.launcher == "plain";

@@ -1,7 +1,7 @@
-// What of a host can keep ranks on it from working, or from being fast: one look at each, with the fix. Limits are
-// looked at by limit_checks.h, networks by network_checks.h, RDMA by rdma_checks.h.
+// Checks of a host for problems that stop or slow ranks, each with the fix. limit_checks.h checks limits,
+// network_checks.h networks, rdma_checks.h RDMA.
 //
-// Threads: one. What is read and what is judged are apart where the latter has cases.
+// Threads: one. Checks with several outcomes take their facts as arguments, so tests can set them.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace tutti::internal::tools {
 
 // Each variable that begins with TUTTI_: whether it is known, and its value can be read.
 Checks check_settings();
-// What launchers have left in the environment, whether it is usable and of one job: `found` as
-// launchers_in_environment() says it.
+// The launchers' variables in the environment: whether they are usable and belong to one job. `found` is the result of
+// launchers_in_environment().
 Check check_launchers(const std::vector<LauncherTrace>& found);
 
 // Processors that ranks may use, and the time that control groups leave them, in thousandths; nothing: all of it.
 Check check_processors(int usable, std::optional<std::uint32_t> millicpus, int ranks);
 Check check_own_processors(int ranks);
-// What hwloc tells of packages, cores, caches and NUMA nodes.
+// The packages, cores, caches and NUMA nodes that hwloc finds.
 Check check_topology();
 // The kernel's clock source: reading any other than these takes a system call.
 Check check_clock(const std::string& source);

@@ -64,7 +64,7 @@ std::uint64_t meminfo_bytes(const std::string& field) {
   return 0;
 }
 
-// What a child that reads this process's memory meets, as a rank that reads another's: an errno, or 0. `permits`: see
+// The errno, or 0, of a child that reads this process's memory, as a rank reads another rank's. `permits`: see
 // permit_siblings().
 int read_by_sibling(bool permits) {
   if (permits) transport::shm::permit_siblings();

@@ -1,6 +1,6 @@
-// How much this host lets ranks have: files, threads, memory, and each other's memory.
+// Checks of this host's limits for ranks: files, threads, memory, and access to each other's memory.
 //
-// Threads: one. What is read and what is judged are apart where the latter has cases.
+// Threads: one. Checks with several outcomes take their facts as arguments, so tests can set them.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ Checks check_own_threads(int ranks, const Settings& settings);
 Check check_shared_memory();
 // /dev/shm: tutti does not use it, but programs beside tutti do. Empty if it is not a separate file system.
 Check check_dev_shm(const std::string& folder = "/dev/shm");
-// What ranks share at most, against the memory that is left, here and in the control group.
+// Compares the most memory that ranks share with the memory that is left, on this machine and in the control group.
 Check check_memory(Limit machine, Limit group, int ranks);
 Check check_own_memory(int ranks);
 // Whether ranks may read each other's memory (process_vm_readv), and fast enough.

@@ -41,7 +41,7 @@ std::string why_chosen(const net::Address& address, const Settings& settings) {
   return "by the route to the outside";
 }
 
-// What lacks here, the network cannot give.
+// If a resource of this process is exhausted, a change of the network does not help.
 std::string fix(const Status& why, const std::string& otherwise) {
   return why.is_exhaustion() ? "raise the limit that is named there" : otherwise;
 }

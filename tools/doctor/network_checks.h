@@ -1,4 +1,4 @@
-// What of a host's network can keep ranks from finding each other: its name, the interface that is chosen, its ports.
+// Checks of a host's network for problems that stop ranks from finding each other: name, chosen interface, ports.
 //
 // Threads: one.
 #pragma once

@@ -1,4 +1,4 @@
-// What can keep RDMA from working, or from being fast: one look at each, with the fix.
+// Checks for problems that stop or slow RDMA, each with the fix.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ Check check_port(const transport::verbs::Finding& finding);
 std::optional<Check> check_gid(const transport::verbs::Finding& finding);
 // Only of usable RoCE ports: whether its interface allows the largest path MTU.
 std::optional<Check> check_mtu(const transport::verbs::Roots& roots, const transport::verbs::Finding& finding);
-// What the driver has counted of lost and repeated packets, and what can be seen of congestion control.
+// The driver's counters of lost and repeated packets, and the visible state of congestion control.
 std::optional<Check> check_losses(const transport::verbs::Roots& roots, const transport::verbs::Finding& finding);
 std::optional<Check> check_congestion_control(const transport::verbs::Roots& roots,
                                               const transport::verbs::Finding& finding, int traffic_class);

@@ -24,8 +24,8 @@ using namespace transport;
 
 constexpr Fingerprint kPrint{1, 2, 3};
 
-// What the two threads know of each other. Neither leaves before both are done or one has failed: a link must be
-// looked after as long as its peer may need it.
+// State that the two threads share. Neither returns before both are done or one has failed, because a thread must
+// progress its link while the peer may need it.
 struct Shared {
   std::atomic<int> done = 0;
   std::atomic<bool> failed = false;
@@ -120,7 +120,7 @@ Status Side::transfer(Shared* shared, Deadline deadline) {
   return {};
 }
 
-// Runs `work` for both sides at once, each in a thread. The first error, the one who waits for it having none.
+// Runs `work` for both sides at the same time, each in a thread. Returns the error that explains most.
 template <class Work>
 Status at_once(Work&& work) {
   Status first;
@@ -128,7 +128,7 @@ Status at_once(Work&& work) {
   std::thread other([&] { second = guarded([&] { return work(1); }); });
   first = guarded([&] { return work(0); });
   other.join();
-  // Who only saw the other's connection break knows less than the other.
+  // A side that only saw the connection break knows less than the other side.
   const bool prefer_second = first.is_ok() || (first.code() == Code::kRemoteError && !second.is_ok());
   return prefer_second ? second : first;
 }

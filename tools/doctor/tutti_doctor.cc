@@ -169,7 +169,7 @@ int run_rdma(bool as_json) {
 }
 
 int run_host(const Options& options) {
-  // What cannot be read is a problem that check_host() names; the rest is then looked at by the defaults.
+  // check_host() reports settings that cannot be read; the other checks then use the defaults.
   const Settings settings = [] {
     Settings read;
     for (const Variable& variable : variables()) {

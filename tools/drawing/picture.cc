@@ -34,7 +34,7 @@ struct Tree {
   std::vector<std::vector<int>> ranks;
 };
 
-// What is known of a node beside its name.
+// The known facts of a node, except its name.
 std::vector<std::string> facts_of(const Node& node) {
   std::vector<std::string> facts;
   if (!node.about.empty()) facts.push_back(node.about);
@@ -196,7 +196,7 @@ class Dot {
     const bool cluster = node.kind == NodeKind::kHost;
     if (cluster) text_ += fmt::format("{}subgraph cluster{} {{\n", indent, n);
     const std::string inner = fmt::format("{}{}", indent, cluster ? "  " : "");
-    // What joined() has made of line breaks must stay one.
+    // joined() has escaped the line breaks; a line break in the label has one backslash.
     std::string broken = label;
     for (std::size_t at = 0; (at = broken.find("\\\\n", at)) != std::string::npos;) broken.erase(at, 1);
     text_ += fmt::format("{}n{} [label={}];\n", inner, n, broken);

@@ -10,7 +10,7 @@
 
 namespace tutti::internal::tools {
 
-// Where a collective runs: what each rank sends to each other one.
+// The traffic of a collective: the bytes from one rank to another.
 struct Flow {
   int from = 0;
   int to = 0;

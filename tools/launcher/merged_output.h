@@ -14,12 +14,12 @@
 
 namespace tutti::internal::tools {
 
-// What a rank writes into, and where that is read. Both are close-on-exec, reading does not wait.
+// The end that a rank writes to, and the end that the launcher reads. Both are close-on-exec; reading does not block.
 struct OutputPipe {
   UniqueFd source;
   UniqueFd sink;
 };
-// Where `destination` is a terminal it is one too, so that programs write each line when they have it.
+// A pseudo-terminal if `destination` is a terminal, so that programs write each line at once.
 Result<OutputPipe> open_output_pipe(int destination);
 
 // Never blocks: the caller polls, with watch() before and serve() after. Holds at most about 64 KiB for each source and

@@ -42,7 +42,7 @@ struct StartFailure {
 // One thread.
 class RankProcesses {
  public:
-  // What a rank leaves behind when it ends becomes a child of this process, which so sees when that has ended.
+  // Processes that a rank leaves behind become children of this process, so it sees their end.
   explicit RankProcesses(const ProcessState& state);
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;

@@ -59,7 +59,7 @@ RankSupervisor::RankSupervisor(const RankRun& run)
       errors_(STDERR_FILENO, is_labelled(run, STDERR_FILENO)),
       processes_(state_) {}
 
-// What is ignored, as SIGHUP behind nohup, is so by the ranks, too.
+// The ranks inherit ignored signals, such as SIGHUP under nohup.
 Status RankSupervisor::open_signals() {
   sigset_t taken;
   ::sigemptyset(&taken);
@@ -144,7 +144,7 @@ void RankSupervisor::end_run(int exit_status) {
 void RankSupervisor::rank_ended(int rank, int wait_status) {
   const bool by_signal = WIFSIGNALED(wait_status);
   const int number = by_signal ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-  // What comes later has come of the first failure, or of the end of the run.
+  // Later failures are consequences of the first one, or of the end of the run.
   if ((!by_signal && number == 0) || failure_ != 0 || ended_by_ != 0) return;
   failure_ = by_signal ? kOfSignal + number : number;
   // As with `head`, below.
@@ -153,7 +153,7 @@ void RankSupervisor::rank_ended(int rank, int wait_status) {
   if (!run_.keep_going) terminate_at_ = Deadline::after_ms(run_.grace_ms);
 }
 
-// What else stops a rank, or lets it go on, knows of it.
+// Reports only stops by the terminal: a process that sends another signal to stop or continue a rank knows of it.
 void RankSupervisor::rank_stopped(int rank, int number) {
   if (number != SIGTTIN && number != SIGTTOU) return;
   errors_.say(
@@ -194,7 +194,8 @@ void RankSupervisor::act_on_time() {
   }
   // A process may also leave its rank's group, as a daemon does, and of that no signal tells.
   if (!processes_.ranks_left() && processes_.processes_left()) collect(0);
-  // What ranks have started may end by itself, as what formats their output does; it need not heed SIGINT as they do.
+  // Processes that ranks have started, such as formatters of their output, may end by themselves, and may ignore
+  // SIGINT.
   if (!processes_.ranks_left() && processes_.processes_left() && !terminate_at_ && !terminated_) {
     terminate_at_ = Deadline::after_ms(ended_by_ != 0 ? 0 : run_.grace_ms);
   }
@@ -234,7 +235,7 @@ void RankSupervisor::wait_for_events() {
   for (MergedOutput* const one : {&output_, &errors_}) {
     const int error = one->serve(entries);
     if (error == 0 || ended_by_ != 0) continue;
-    // Who reads has enough, as `head`: that is not worth a word. Anything else is.
+    // A reader that has enough, such as `head`, is not an error. Any other failure is one.
     end_run(error == EPIPE ? kOfSignal + SIGPIPE
                            : fail(Status::system("cannot write what the ranks write", error).message()));
     terminate_at_ = Deadline::after_ms(0);

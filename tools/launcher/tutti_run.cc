@@ -215,7 +215,7 @@ ProgramLine take_program(const CLI::App& run, std::vector<std::string>* argument
 
 namespace {
 
-// What users of mpirun, mpiexec and srun type.
+// Options that users know from mpirun, mpiexec and srun.
 void refuse_launcher_options(CLI::App& command) {
   const auto refuse = [&](const char* names, const char* remedy) { perf::refuse_option(command, names, remedy); };
   refuse("-H,--host,--hosts,--hostfile,--machinefile,-N,--nodes",

@@ -47,7 +47,7 @@ Status add_alternative(const std::string& type, const Choices& choices, Argument
   return {};
 }
 
-// What the parser says of a value: a type, and then what is asked of it, such as "INT:INT in [1 - 64]".
+// Reads the parser's description of a value: its type, then its constraint, as in "INT:INT in [1 - 64]".
 Status read_type(const CLI::Option& option, const Choices& choices, Argument& argument) {
   const std::vector<std::string> parts = split(option.get_type_name(), ':');
   argument.value = parts.empty() ? "" : parts[0];
@@ -130,7 +130,7 @@ Status read_footer(const std::string& footer, Command& command) {
 
 namespace {
 
-// Where the command has a formatter with another usage than CLI11's: that, without "Usage: " and the name.
+// The usage of a command whose formatter differs from CLI11's, without "Usage: " and the name; otherwise empty.
 std::string own_usage(const CLI::App& app, const std::string& name) {
   const auto formatter = std::dynamic_pointer_cast<CLI::Formatter>(app.get_formatter());
   if (formatter == nullptr) return "";

@@ -1,4 +1,4 @@
-// What a program takes, as its command line parser knows it: manual pages and completion are written from this.
+// The options and arguments of a program, from its command line parser: the source of manual pages and completion.
 #pragma once
 
 #include <CLI/CLI.hpp>

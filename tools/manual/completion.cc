@@ -9,7 +9,7 @@
 namespace tutti::internal::tools {
 namespace {
 
-// What each script has, with NAME for the program's and the cases of its options and subcommands.
+// The template of each script, with NAME for the program's name and for the cases of its options and subcommands.
 constexpr std::string_view kScript = R"(# Completion of NAME in bash. Generated from the command line of the program.
 _NAME() {
   local word last kept prefix value command='' option='' choices='' files='' list='' found='' i

@@ -40,7 +40,7 @@ std::string italic(const std::string& text) {
   return fmt::format("\\fI{}\\fR", plain(text));
 }
 
-// What stands between `open` and `close` from `at` on; at is then behind it.
+// The text between `open` and `close` from `at` on; moves `at` past it.
 std::string between(const std::string& text, std::size_t& at, char open, char close) {
   const std::size_t begin = text.find(open, at) + 1;
   const std::size_t end = std::min(text.find(close, begin), text.size());

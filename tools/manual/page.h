@@ -15,7 +15,7 @@ struct Variable {
   std::string meaning;
 };
 
-// What all pages have in common.
+// The values that all pages share.
 struct Manual {
   std::string version;
   std::vector<std::string> pages;   // the names of all

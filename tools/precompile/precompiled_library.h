@@ -1,5 +1,5 @@
-// What most sources of the library include, compiled once. A source still includes what it uses: tests/tidy/tidy.py
-// (NEEDS) checks it for every header named here.
+// The headers that most sources of the library include, compiled once. A source still includes what it uses:
+// tests/tidy/tidy.py (NEEDS) checks it for every header named here.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the sources that read command lines or JSON include, compiled once.
+// The headers of sources that read command lines or JSON, compiled once.
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// What most tests include, compiled once.
+// The headers that most tests include, compiled once.
 #include <filesystem>
 #include <fstream>
 #include <random>

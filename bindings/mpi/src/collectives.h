@@ -1,5 +1,5 @@
-// What each collective does with tutti, blocking or not: Work knows which. Arguments are MPI's. A body that returns
-// `pass` has done nothing. Whether it does depends on what is the same on all ranks, or on errors.
+// The body of each collective, blocking or not (Work knows which), with MPI's arguments. A body that returns `pass` has
+// done nothing. This decision depends only on values that are equal on all ranks, or on errors.
 #ifndef TUTTI_BINDINGS_MPI_COLLECTIVES_H_
 #define TUTTI_BINDINGS_MPI_COLLECTIVES_H_
 

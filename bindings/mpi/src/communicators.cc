@@ -130,7 +130,7 @@ bool is_of_one_world(MPI_Comm handle, int ranks) {
   return std::find(world_ranks.begin(), world_ranks.end(), MPI_UNDEFINED) == world_ranks.end();
 }
 
-// What is known of an intracommunicator at its first collective. Asks no other rank.
+// Registers an intracommunicator at its first collective. Asks no other rank.
 Communicator* meet(MPI_Comm handle) {
   let_go_of_left();
   auto communicator = std::make_unique<Communicator>();
@@ -253,7 +253,7 @@ void forget_communicator(MPI_Comm handle) {
     return;
   }
   if (communicator->comm == nullptr) return;
-  // What remains is freed with the attribute.
+  // The attribute's destructor frees the rest.
   communicator->leave_tutti();
   communicator->reason = Reason::kFailed;
   destroy_surplus_lanes();

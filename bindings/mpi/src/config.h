@@ -1,4 +1,4 @@
-// What the environment says to the binding.
+// The binding's settings, from environment variables.
 #ifndef TUTTI_BINDINGS_MPI_CONFIG_H_
 #define TUTTI_BINDINGS_MPI_CONFIG_H_
 

@@ -10,7 +10,7 @@
 
 namespace tutti::mpi {
 
-// What a predefined datatype is to reductions.
+// The kinds of predefined datatypes that reductions distinguish.
 enum class TypeKind {
   kNone,  // nothing is reduced with it, or it is derived
   kInteger,
@@ -26,7 +26,7 @@ enum class TypeKind {
 struct Layout {
   std::size_t bytes = 0;  // of what an element sends: its signature
   MPI_Aint extent = 0;
-  bool dense = false;  // elements lie one behind the other as they are sent, from the buffer's address on
+  bool dense = false;  // elements are contiguous in the order in which they are sent, from the buffer's address on
   bool predefined = false;
   TypeKind kind = TypeKind::kNone;
   bool native = false;  // tutti has it, as `datatype`

@@ -1,4 +1,4 @@
-// What keeps exceptions in the binding: the callers of MPI's functions know none.
+// Keeps exceptions inside the binding: the callers of MPI's functions do not expect any.
 #ifndef TUTTI_BINDINGS_MPI_EXCEPTIONS_H_
 #define TUTTI_BINDINGS_MPI_EXCEPTIONS_H_
 
@@ -9,8 +9,8 @@
 
 namespace tutti::mpi {
 
-// MPI_SUCCESS, or the class of error that an exception is to MPI. What is not of the standard library's goes its way:
-// the end of a thread that is cancelled, or what an error handler of a program in C++ throws.
+// MPI_SUCCESS, or MPI's error class for an exception. Passes on exceptions that do not derive from std::exception: the
+// cancellation of a thread, or an exception from the error handler of a C++ program.
 template <typename Call>
 int caught(Call call) {
   try {

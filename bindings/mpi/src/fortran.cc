@@ -39,7 +39,7 @@ void* address(void* buffer) {
 
 void* known(MPI_Fint* statuses) {
 #if defined(MPICH)
-  // What mpi_f08 has: only its functions come here.
+  // The symbol of mpi_f08: only its functions call this.
   static const void* const kIgnore = find_in_mpi_library("MPIR_F08_MPI_STATUSES_IGNORE_OBJ");
   return statuses == kIgnore ? nullptr : statuses;
 #else

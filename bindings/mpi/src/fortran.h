@@ -1,5 +1,5 @@
-// What MPI's functions for Fortran need besides those for C. Those of Open MPI go past the functions for C; of MPICH's
-// only some of the module mpi_f08 do. Handles and numbers are INTEGERs there, by reference.
+// Helpers of MPI's functions for Fortran. Open MPI's Fortran functions do not call the C functions; of MPICH's, only
+// some of the module mpi_f08 do not. In Fortran, handles and numbers are INTEGERs, passed by reference.
 #ifndef TUTTI_BINDINGS_MPI_FORTRAN_H_
 #define TUTTI_BINDINGS_MPI_FORTRAN_H_
 
@@ -28,7 +28,7 @@ void complete(int count, const MPI_Fint* requests);
 // Completes those that have finished. True if one of the binding's still runs.
 bool look(int count, const MPI_Fint* requests);
 
-// What Failures::of_several() takes for statuses: NULL if the program ignores them.
+// The statuses as Failures::of_several() takes them: NULL if the program ignores them.
 void* known(MPI_Fint* statuses);
 
 using Testany = void(MPI_Fint* count, MPI_Fint* requests, MPI_Fint* index, MPI_Fint* flag, MPI_Fint* status,

@@ -63,8 +63,9 @@ Pool& pool_of(const Asking& asking) {
   return *pool;
 }
 
-// Whether the program keeps a quarter of the files that it may open if another lane is made. Each may need a few for
-// every peer, but not before it is used. What tutti needs it adds to the limit, as far as that goes.
+// Whether a quarter of the process's file limit stays free if another lane is made. Each lane may need a few
+// descriptors for every peer, but only from its first use on. tutti raises the soft limit by its need, as far as the
+// hard limit allows.
 bool descriptors_left(int ranks) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
@@ -83,7 +84,7 @@ bool may_keep_more() {
              std::count_if(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->slot >= 0; })) < kMostKept;
 }
 
-// What one call offers of a pool while it asks the other ranks: meanwhile no other call does.
+// The lane of a pool that one call offers to the other ranks; no other call offers one at the same time.
 class Offer {
  public:
   explicit Offer(Pool& pool) : pool_(pool) {
@@ -128,7 +129,7 @@ class Offer {
   std::uint64_t vacant_ = 0;
 };
 
-// What a rank says to the others of its part; the least of all counts.
+// A rank's report to the others about its part; the lowest value of all ranks counts.
 enum Made : int {
   kUnreadable,  // one of libtutti's variables
   kNotMade,
@@ -229,7 +230,7 @@ void destroy(std::vector<Lane*>& lanes) {
   }
 }
 
-// What the ranks say to each other: each word is the bits that all have set.
+// The words that the ranks exchange: the result of each word has the bits that all ranks have set.
 struct Words {
   std::uint64_t idle;
   std::uint64_t vacant;

@@ -29,12 +29,12 @@ struct Lane {
   int slot = -1;  // in the pool, the same on all ranks; -1: the lane is destroyed when it is released
 };
 
-// Who asks for a lane, and what this rank says to the others.
+// The communicator that asks for a lane, and this rank's values for the exchange with the others.
 struct Asking {
   MPI_Comm handle = MPI_COMM_NULL;
   int rank = 0;
   int ranks = 0;
-  // Of the same ranks: a new lane is split from it. NULL: the ranks join anew.
+  // A communicator of the same ranks, from which a new lane is split. NULL: the ranks join by a new unique id.
   tuttiComm_t parent = nullptr;
   // Why this rank would rather leave the call to the MPI library. One such rank decides for all.
   Reason reason = Reason::kNone;

@@ -40,7 +40,7 @@ const PredefinedOperator* find_predefined(MPI_Op op) {
   return nullptr;
 }
 
-// The standard's table (MPI 3.1, section 5.9.2). What is not there is for the MPI library to refuse or to allow.
+// The standard's table (MPI 3.1, section 5.9.2). The MPI library decides about pairs that the table lacks.
 bool allowed(Family family, TypeKind kind) {
   switch (family) {
     case Family::kExtreme: return kind == TypeKind::kInteger || kind == TypeKind::kFloat;

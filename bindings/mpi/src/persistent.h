@@ -16,7 +16,7 @@
 
 namespace tutti::mpi {
 
-// What a call does once more at each start.
+// The body that each start runs again.
 using Body = std::function<Outcome(Work&)>;
 
 // Arguments that live as long as a request: programs may free their datatypes before.
@@ -28,7 +28,7 @@ class Kept {
   Kept& operator=(const Kept&) = delete;
 
   [[nodiscard]] int rank() const { return rank_; }
-  // What is not significant may be anything, and is not touched.
+  // An argument that is not significant on this rank may have any value, and is not read.
   MPI_Datatype type(MPI_Datatype type, bool significant);
   template <typename Count>
   const MPI_Datatype* types(const MPI_Datatype* types, const Count* counts, bool significant) {

@@ -20,8 +20,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::chrono::microseconds kTick = 1ms;  // a call that takes longer gets help
-// Where no call needs any: each look takes the processor from the program. With one each millisecond a program of two
-// ranks that computes, and calls every 0.1 ms, took 1.03 times as long.
+// The interval while no call needs progress, because each poll takes processor time from the program. With a poll each
+// millisecond, a program of two ranks that computes and calls every 0.1 ms took 1.03 times as long.
 constexpr std::chrono::microseconds kSlowTick = 16 * kTick;
 constexpr auto kFastTick = 200us;  // as often, at first
 constexpr int kFastTicks = 200;
@@ -83,8 +83,8 @@ class Pace {
     suspects_ = false;
     calm_ = shortest();
   }
-  // waits: a thread is in a call that it was not in before. Whether that takes long is to be seen soon, but no more
-  // often than every other time.
+  // waits: a thread is in a call that it was not in before. A poll soon afterwards finds out whether that takes long,
+  // at most every other time.
   void was_useless(bool waits) {
     useful_ = 0;
     suspects_ = waits && !suspects_;

@@ -17,7 +17,7 @@ namespace tutti::mpi {
 
 std::atomic<int> live_requests{0};
 
-// What the MPI library knows a request by, until it frees it.
+// The extra state that the MPI library passes for a request, until it frees the request.
 struct Answer {};
 
 struct Pending {
@@ -151,7 +151,7 @@ Looked look_for(Chosen chosen, Completing completing) {
   if (!may_complete()) return Looked::kDone;
   const MPI_Request request = found->request;
   const Persistent* const persistent = found->persistent;
-  // An error is to be found as soon as the request is pending no more.
+  // The error must be stored before the request stops being pending.
   if (found->error != MPI_SUCCESS) {
     all.failed.splice(all.failed.end(), all.pending, found);
   } else {
@@ -353,7 +353,7 @@ Failures::~Failures() {
   if (!looks_ && taken_.empty()) return;
   const std::lock_guard lock(table().mutex);
   if (looks_) --table().looked_at;
-  // What has not been completed, as where a test finds that others still run.
+  // Skips requests that are not complete, for example if a test finds that others still run.
   const auto gone = [this](const Pending& pending) { return requests_[pending.at] != pending.request; };
   live_requests.fetch_sub(static_cast<int>(taken_.remove_if(gone)), std::memory_order_release);
   table().failed.splice(table().failed.end(), taken_);
@@ -382,7 +382,7 @@ int Failures::of_several(int error, int count, const int* indices, int first, vo
   for (int entry = 0; entry < count; ++entry) {
     const int own = take(indices == nullptr ? entry : indices[entry] - first);
     failed = failed || own != MPI_SUCCESS;
-    // Where MPI has found no error it has set none.
+    // MPI sets no error field if it has found no error.
     if (statuses == nullptr || (own == MPI_SUCCESS && kind != MPI_SUCCESS)) continue;
     auto* status = static_cast<std::byte*>(statuses) + static_cast<std::size_t>(entry) * sizeof(MPI_Status);
     std::memcpy(status + offsetof(MPI_Status, MPI_ERROR), &own, sizeof own);

@@ -30,14 +30,15 @@ bool still_runs(MPI_Request request);
 void complete_request(MPI_Request request);
 // Before the program's handle of the communicator goes: whether operations of its requests run.
 bool runs_request_of(const Communicator& communicator);
-// Each that runs holds the communicator until it has ended. What it was before, other threads touch no more.
+// Makes each pending request hold the communicator until the request has ended. Waits until no other thread is ending a
+// request of the communicator.
 void hold_for_requests_of(Communicator& communicator);
-// Lets go of the communicators that requests have held which have ended since. Where the program makes and frees
-// communicators: it may wait for peers.
+// Releases the communicators that ended requests have held. Called when the program makes or frees a communicator,
+// because it may wait for peers.
 void let_go_of_left();
 void let_go_later(Communicator& communicator);
-// Before the communicator goes, in any thread. What its requests wait for has happened then, and what has failed has
-// called the error handler; the requests are completed by the thread that waits for them, which hears of the error.
+// Call it before the communicator is freed, in any thread. Afterwards all operations of its requests have ended, and
+// the failed ones have called the error handler. The thread that waits for a request completes it, and gets its error.
 void finish_requests_of(const Communicator& communicator);
 // At the end of MPI the same, and completes those that the above has not ended before.
 void end_requests_of(const Communicator& communicator);

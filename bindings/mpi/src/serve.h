@@ -1,4 +1,4 @@
-// What every entry point does: find the communicator, do the body or pass the call on, count it.
+// The steps of every entry point: find the communicator, run the body or pass the call on, count it.
 #ifndef TUTTI_BINDINGS_MPI_SERVE_H_
 #define TUTTI_BINDINGS_MPI_SERVE_H_
 

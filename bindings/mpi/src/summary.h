@@ -57,7 +57,7 @@ enum class Form {
   kNonblocking,
   kPersistent,
 };
-// What it is called then, as in MPI_Ibcast.
+// The name of the nonblocking function, as in MPI_Ibcast.
 using Name = std::array<char, 40>;
 Name name_of(Function function, Form form);
 
@@ -77,7 +77,7 @@ void count_call(Function function, bool nonblocking, Reason reason, const Timer&
 void count_failed(Function function, bool nonblocking);
 // Of tutti's communicators, which count apart from the calls that make them. made: this rank is the one that counts it.
 void count_making(bool made, const Timer& timer);
-// What all processes have counted, from rank 0 to standard error. Collective, before MPI_Finalize.
+// Rank 0 prints the counts of all processes to standard error. Collective, before MPI_Finalize.
 void print_summary();
 
 }  // namespace tutti::mpi

@@ -11,7 +11,7 @@ namespace {
 
 constexpr tuttiDataType_t kByte = tuttiUint8;
 
-// The blocks of all ranks in a buffer of the caller's or, packed, one behind the other in memory of the binding's.
+// The blocks of all ranks in the caller's buffer, or packed and contiguous in the binding's memory.
 struct Parts {
   std::byte* base = nullptr;
   bool packed = false;
@@ -116,7 +116,7 @@ void place_sent(Work& work, Parts& parts) {
   }
 }
 
-// What this rank sends, apart from where it receives.
+// The data that this rank sends, outside the memory that it receives into.
 const std::byte* sent_apart(Work& work, const Block& block, const Parts& received) {
   std::size_t end = 0;
   for (std::size_t at = 0; at < received.counts.size(); ++at) {
@@ -125,7 +125,7 @@ const std::byte* sent_apart(Work& work, const Block& block, const Parts& receive
   return work.apart(work.sent(block), block.bytes(), received.base, end);
 }
 
-// Where this rank's own block is among what it receives: it is there already.
+// The position of this rank's own block in the receive buffer, which already contains it.
 std::byte* own_in_place(Work& work, Parts& parts) {
   const auto own = static_cast<std::size_t>(work.rank());
   std::byte* place = parts.base + parts.displs[own];

@@ -26,7 +26,7 @@ bool is_set(const int* flag) {
   return flag != nullptr && *flag != 0;
 }
 
-// What of_several() takes for statuses.
+// The statuses as of_several() takes them.
 void* known(MPI_Status* statuses) {
   return statuses == MPI_STATUSES_IGNORE ? nullptr : statuses;
 }

@@ -124,9 +124,9 @@ int Work::finish() {
 
 namespace {
 
-// What error handlers get and programs may ask about, of the class MPI_ERR_OTHER. Made at the first error, so that
-// programs without one have the codes that they are used to. Not with MPICH 4: codes that are added to a class of its
-// own have the texts of others there.
+// The error code, of the class MPI_ERR_OTHER, that error handlers get and whose text programs may query. Created at the
+// first error, so that programs without an error keep their usual codes. Not with MPICH 4, where codes that are added
+// to a predefined class have the texts of other codes.
 int failure_code() {
 #if defined(MPICH)
   return MPI_ERR_OTHER;

@@ -72,7 +72,7 @@ class Work {
   // buffer.
   [[nodiscard]] bool is_short(std::size_t bytes) const;
   [[nodiscard]] bool checked() const { return mode_ == Mode::kChecked; }
-  // Where operations go: NULL to block.
+  // The stream of the operations; NULL to block.
   tuttiStream_t stream();
 
   std::byte* scratch(std::size_t bytes);
@@ -92,8 +92,8 @@ class Work {
   // block has no room for is dropped; the rest of a block that gets less stays as it is.
   void unpack_later(const std::byte* from, const Block& block, std::size_t bytes);
   void move_later(const std::byte* from, std::byte* to, std::size_t bytes);
-  // What is to be done when the operation has succeeded. MPI_SUCCESS, or an error, of which the error handler has been
-  // called: what packing returned at any time, or MPI_ERR_TRUNCATE.
+  // Finishes the work after the operation has succeeded. Returns MPI_SUCCESS, or an error for which the error handler
+  // has been called: the first error of packing, or MPI_ERR_TRUNCATE.
   int finish();
   [[nodiscard]] int error() const { return error_; }
   // Of an operation in a stream, which uses the memory meanwhile: work that ends before waits for it.

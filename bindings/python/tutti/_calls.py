@@ -20,7 +20,7 @@ class _Groups(threading.local):
     def __init__(self) -> None:
         self.depth = 0
         self.kept: list[tuple[Stream | None, tuple[Any, ...]]] = []
-        # What a block inside has raised.
+        # The exception of a block inside.
         self.failure: BaseException | None = None
 
 
@@ -87,7 +87,7 @@ class Calls:
     def _call(self, function: Any, stream: Stream | None, used: tuple[Any, ...], *arguments: Any) -> None:
         """function(*arguments, communicator, stream); `used` is kept until the operation is complete."""
         result = function(*arguments, self.handle, ffi.NULL if stream is None else stream.handle)
-        # What has been queued needs its memory, also if an operator has failed meanwhile.
+        # Queued operations need their memory, also if an operator has failed since.
         if result == 0:
             if _groups.depth:
                 _groups.kept.append((stream, (self, *used)))

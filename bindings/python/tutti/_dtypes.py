@@ -6,7 +6,7 @@ import numpy as np
 
 from tutti.errors import InvalidArgument
 
-# What a caller may name a datatype by: float16, "float32", np.dtype(...), "bfloat16".
+# A caller may name a datatype by float16, "float32", np.dtype(...), "bfloat16".
 DTypeLike = Any
 
 _NUMBERS = {
@@ -30,7 +30,7 @@ _SMALL_FLOATS = {"bfloat16": (9, 2), "float8_e4m3fn": (10, 1), "float8_e5m2": (1
 _BUILT_IN: dict[np.dtype[Any], int] = {np.dtype(name): number for name, number in _NUMBERS.items()}
 OPAQUE = -1
 MAX_ELEMENT_BYTES = 4096
-# What number_of has found.
+# The results of number_of.
 _found: dict[np.dtype[Any], int] = dict(_BUILT_IN)
 
 

@@ -10,7 +10,7 @@ _UNSET = -(2**31)
 _MAGIC = 0x74757474
 # Of the interface that _declarations.py describes.
 _VERSION = 100
-# What other libraries call them. Times there are often in seconds.
+# The names of these fields in other libraries. Times there are often in seconds.
 _OTHER_NAMES = {
     "timeout": "timeout_ms (in milliseconds)",
     "timeout_s": "timeout_ms (in milliseconds)",

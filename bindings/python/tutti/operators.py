@@ -66,7 +66,7 @@ class Operator:
             check(lib.tuttiRedOpDestroy(self.number, self.communicator.handle))
 
 
-# What a caller may name an operator by: tutti.Op.SUM, "sum", np.add, or one that Communicator.operator has made.
+# A caller may name an operator by tutti.Op.SUM, "sum", np.add, or a result of Communicator.operator.
 OpLike = Op | Operator | str | np.ufunc
 
 # NumPy's functions that combine two elements as an operator does, NaNs included.

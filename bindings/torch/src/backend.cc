@@ -238,7 +238,7 @@ WorkPtr Backend::begin(const std::shared_ptr<Channel>& channel, Operation operat
       !operation.async && (operation.timeout == c10d::kUnsetTimeout || operation.timeout >= comm_timeout_);
   work->add(begin_flight(channel, operation, here));
   work->end_range_when_done();
-  // What has failed already is an error of this call.
+  // This call reports a failure that has already happened.
   if (work->isCompleted() && work->exception() != nullptr) std::rethrow_exception(work->exception());
   return work;
 }

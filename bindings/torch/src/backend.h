@@ -48,7 +48,7 @@ class Backend final : public c10d::Backend {
  public:
   // Returns when all ranks of the group have come.
   Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options);
-  // What is on its way ends with an error, on all ranks, unless shutdown() has waited for it.
+  // Operations in progress end with an error on all ranks, unless shutdown() has waited for them.
   ~Backend() override;
 
   const std::string getBackendName() const override { return "tutti"; }
@@ -90,7 +90,7 @@ class Backend final : public c10d::Backend {
   // Makes the communicator of that device. Collective.
   void eagerConnectSingleDevice(at::Device device) override;
 
-  // What is called between the two begins at the end, collectives as one group. If a call is refused, none begins, and
+  // Calls between the two start at the end, collectives as one group. If a call is refused, none of them starts, and
   // the end throws the first refusal.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
@@ -106,7 +106,7 @@ class Backend final : public c10d::Backend {
 
  private:
   using QueuePtr = std::shared_ptr<DeviceQueue>;
-  // What the flight recorder gets to know of a call.
+  // A call as the flight recorder sees it.
   struct Recorded {
     Recorder::Call call;
     Tensors inputs;
@@ -123,7 +123,7 @@ class Backend final : public c10d::Backend {
       async = options.asyncOp;
       timeout = options.timeout;
     }
-    // What is moved in place of a tensor.
+    // The tensor that is moved in place of the caller's.
     at::Tensor read(const at::Tensor& tensor, bool copies = false) { return packing.read(tensor, copies); }
     at::Tensor write(const at::Tensor& tensor) { return packing.write(name, tensor); }
     at::Tensor update(const at::Tensor& tensor) { return packing.update(name, tensor); }

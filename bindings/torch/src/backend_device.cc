@@ -130,7 +130,7 @@ void Backend::wait_for_current_streams() {
   }
 }
 
-// What is coalesced runs in the group's communicator, whose ranks it names; else it is of two.
+// Coalesced messages use the group's communicator and its ranks; others use a communicator of two ranks.
 WorkPtr Backend::transfer_on_device(bool sends, const Tensors& tensors, int peer) {
   const auto on_device = [] { return std::shared_ptr<Channel>(); };
   return run_in(on_device, [&] {

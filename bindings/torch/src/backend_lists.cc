@@ -87,7 +87,7 @@ Backend::Operation Backend::broadcast_list(const Tensors& tensors, const c10d::B
   return operation;
 }
 
-// Each of the output lists gets what all ranks have, the tensors of one rank behind each other.
+// Each output list gets the tensors of all ranks, those of one rank next to each other.
 Backend::Operation Backend::all_gather_list(const std::vector<Tensors>& outputs, const Tensors& inputs,
                                             const c10d::AllgatherOptions& opts) const {
   const std::size_t all = inputs.size() * static_cast<std::size_t>(size_);

@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kPauseForDead{50};
 
 std::string Backend::no_pair(int peer, Clock::time_point deadline) const {
   if (closing_) return "the process group has been shut down";
-  // A rank that has died comes no more; that is known of the whole group.
+  // A dead rank never joins; the group's communicator knows whether a rank is dead.
   const tuttiComm_t comm = collectives_->comm();
   tuttiResult_t failed = tuttiSuccess;
   if (comm != nullptr && tuttiCommGetAsyncError(comm, &failed) == tuttiSuccess && failed != tuttiSuccess)

@@ -87,7 +87,7 @@ void Channel::end(const std::shared_ptr<Flight>& flight, tuttiResult_t result) {
 
 // REQUIRES: order_, and a communicator.
 void Channel::queue(const Waiting& one) {
-  // What is queued needs its tensors until the event: that is there before.
+  // A queued operation needs its tensors until the event, so the event must exist first.
   tuttiEvent_t event = nullptr;
   tuttiResult_t result = tuttiEventCreate(&event);
   if (result == tuttiSuccess && one.copies != nullptr) {

@@ -24,8 +24,8 @@ namespace tutti_torch {
 // Calls tutti, with a stream or null: the operation, or those that belong together in a group.
 using Call = std::function<tuttiResult_t(tuttiComm_t, void*)>;
 
-// What a Call throws if all ranks refuse the operation after the same calls of tutti: the channel goes on. After any
-// other exception the ranks may have called different operations, and the channel ends on all of them.
+// A Call throws it if all ranks refuse the operation after the same calls of tutti; the channel remains usable. After
+// any other exception the ranks may have called different operations, and the channel ends on all of them.
 struct RefusedByAll : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -62,7 +62,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // Fails it, for this reason on all ranks. Another channel may come in its place.
   void end_with(const std::string& why);
   [[nodiscard]] bool was_ended() const { return ended_; }
-  // What an operation of it that has failed tells: why another rank refused it, if one has, or tutti's text.
+  // The text for a failed operation: the reason of the rank that refused it, if one has, otherwise tutti's text.
   std::string explain(tuttiResult_t result);
   // An operation has: those that begin now fail as well.
   [[nodiscard]] bool has_failed() const { return failed_; }

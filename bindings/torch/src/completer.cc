@@ -81,8 +81,8 @@ void Completer::tell(Item item) {
     tell_safely(item.tell);
     item = {};
   } else if (PythonExit::is_late()) {
-    // A handler that the program has for its exit may wait for this one. It goes on, and with it the interpreter to its
-    // end, when this thread needs Python no more.
+    // The program's exit handler may wait for this thread. The handler continues, and the interpreter ends, after this
+    // thread no longer needs Python.
     const pybind11::gil_scoped_acquire lock;
     tell_safely(item.tell);
     item = {};

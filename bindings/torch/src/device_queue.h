@@ -36,7 +36,7 @@ class DeviceQueue {
   DeviceQueue& operator=(const DeviceQueue&) = delete;
   ~DeviceQueue();
 
-  // Where an operation ends, and in which stream that is.
+  // The event at the end of an operation, and its stream.
   struct End {
     std::shared_ptr<c10::Event> event;
     c10::Stream stream;

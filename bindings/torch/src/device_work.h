@@ -1,5 +1,5 @@
-// What a caller holds of an operation on a device, with the rules of NCCL's backend: wait() lets the current stream
-// wait, and not the thread.
+// The caller's handle of an operation on a device, with the rules of NCCL's backend: wait() blocks the current stream,
+// not the thread.
 #pragma once
 
 #include <chrono>

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 // Any thread.
 class Flight {
  public:
-  // What the caller of an operation gets to know when it fails.
+  // The text that the caller of a failed operation gets.
   using Explain = std::function<std::string(tuttiResult_t)>;
 
   // kept: all tensors, until then, and the memory that they have now, also if they get another. `after` runs once, when

@@ -1,4 +1,4 @@
-// What the future of an operation gives: its outputs.
+// The value of an operation's future: its outputs.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -29,8 +29,8 @@ bool overlap(const Tensors& tensors, const Tensors& others, const at::Tensor* ex
 
 class Packing {
  public:
-  // What is moved in place of the tensor. For lists, where a tensor that is not aligned to its elements, relative to
-  // the others, is copied as well: Blocks counts in elements. `copies`: moves copies in any case.
+  // The tensor that is moved in place of the caller's. In lists, also a copy of a tensor whose distance to the others
+  // is not a multiple of the element size, because Blocks counts in elements. `copies`: always a copy.
   at::Tensor read(const at::Tensor& tensor, bool copies = false);
   Tensors read(const Tensors& tensors, bool copies = false);
   at::Tensor write(const std::string& operation, const at::Tensor& tensor);
@@ -40,7 +40,7 @@ class Packing {
 
   // Memory that the operation needs until its end, beside its tensors.
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
-  // Memory for the tensors, one behind the other, which pack() copies there.
+  // Contiguous memory for the tensors; pack() copies them into it.
   at::Tensor join(const Tensors& tensors);
   // pack() calls it, after what was added before. It must keep the memory that it reads: give it detached tensors.
   void add_step(std::function<void()> step) { steps_.push_back(std::move(step)); }

@@ -42,7 +42,7 @@ void PythonExit::begin(std::chrono::milliseconds limit) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + limit;
   std::atomic<unsigned>& state = get().state_;
-  // What is under way may wait for what comes: that is granted meanwhile.
+  // A thread with a stay may wait for a thread that asks for one, so new stays are granted until all have ended.
   for (unsigned none = 0; !state.compare_exchange_strong(none, kClosed); none = 0) {
     if ((none & kClosed) != 0) return;
     if (Clock::now() >= deadline) {

@@ -1,5 +1,5 @@
-// What threads of this module do with things that are Python's, until the interpreter ends: a thread that asks for
-// Python's lock after that is ended by it, wherever it is, and with it the process.
+// Guards the use of Python objects by this module's threads against the end of the interpreter: a thread that requests
+// Python's lock after that end is terminated wherever it is, and the process with it.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class PythonExit {
     ~Stay() {
       if (granted_) get().leave();
     }
-    // False: the interpreter ends. What is Python's has to be left as it is.
+    // False: the interpreter ends. Do not touch Python objects.
     [[nodiscard]] bool granted() const { return granted_; }
 
    private:

@@ -1,5 +1,5 @@
-// What the process groups of this process have called lately: the flight recorder. tutti_torch/flight.py writes it as
-// torch's analyser reads it.
+// The flight recorder: the latest calls of the process groups of this process. tutti_torch/flight.py writes them in the
+// format of torch's analyser.
 #pragma once
 
 #include <atomic>
@@ -59,7 +59,7 @@ class Recorder {
     void start();
     void end(bool succeeded);
   };
-  // What one call has recorded: one entry, or one for each message of a coalesced call; none if nothing is kept.
+  // The entries of one call: one, or one for each message of a coalesced call; empty if the recorder is off.
   class Entries {
    public:
     void add(std::shared_ptr<Entry> entry) {

@@ -1,5 +1,5 @@
-// What one rank of a group refuses for its arguments, the others wait for. So it says in the store what it has refused
-// and why, and ranks that have waited for a while look there.
+// If one rank of a group refuses a call for its arguments, the others wait in that call. So the rank writes the call
+// and the reason to the store, and ranks that have waited for a while read them there.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ Bytes bytes_of(const Thing& thing) {
   return {bytes, bytes + sizeof thing};
 }
 
-// What rank 0 tells the others: a unique id, by which they join anew, or the id of a group of the world.
+// Rank 0's message to the others: a unique id for a new communicator, or the id of a group of the world.
 Bytes told_of_group(const World::Found& world, std::uint64_t id) {
   Bytes bytes = bytes_of(id);
   bytes.insert(bytes.end(), world.name.begin(), world.name.end());
@@ -255,7 +255,7 @@ tuttiComm_t join_pair(c10d::Store& store, const std::string& key, const Pair& pa
   tuttiComm_t comm = nullptr;
   const tuttiResult_t result =
       try_group(pair.group, id, {pair.first, pair.second}, std::min(kPairTimeout, timeout), timeout, &comm, device);
-  // Both have read what they need, or begin anew.
+  // Both ranks have read the keys, or restart with new ones.
   withdraw(store, own);
   if (rank != 0) withdraw(store, key + "/joins");
   check(result, kOperation);

@@ -32,13 +32,13 @@ at::Tensor added_up(const Tensors& tensors) {
   }
 }
 
-// What must be the same on all ranks.
+// The properties that must be equal on all ranks.
 std::string shape_of(const at::Tensor& tensor) {
   return c10::str("sizes ", tensor.sizes(), ", ", tensor.sparse_dim(), " sparse and ", tensor.dense_dim(),
                   " dense dimensions and type ", tensor.scalar_type());
 }
 
-// What every rank tells first.
+// Every rank's first message.
 struct Told {
   std::int64_t rows = 0;
   std::int64_t shape = 0;  // a hash of shape_of()
@@ -63,7 +63,7 @@ tuttiResult_t refuse_shapes(const std::string& own, const std::vector<Told>& tol
                               ". Give tensors of the same sizes and type on all ranks"));
 }
 
-// What every rank has, row by row.
+// The rows of all ranks, in the order of ranks.
 tuttiResult_t gather_rows(const at::Tensor& rows, const std::vector<Told>& told, tuttiComm_t comm, at::Tensor* all) {
   std::vector<std::int64_t> sizes = rows.sizes().vec();
   const Moved what = moved(rows);

@@ -76,7 +76,7 @@ class TaggedReceives : public std::enable_shared_from_this<TaggedReceives> {
   // It gets none, or has none any more.
   void fail(tuttiResult_t result);
   // Fails the receives that have had no message for the timeout, and leaves their messages to later receives. Called
-  // now and then: the communicator's timeout is not enough, as it begins anew with each message of another tag.
+  // periodically, because the communicator's timeout restarts with each message of another tag.
   void fail_late();
 
  private:

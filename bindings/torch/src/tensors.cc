@@ -54,7 +54,7 @@ void refuse(const std::string& operation, const std::string& why) {
 }
 
 bool is_accelerator(at::Device device) {
-  // What a program registers as its own kind of device may be CUDA's memory by another name.
+  // A custom device type (privateuseone) may be CUDA memory under another name.
   return device.is_cuda() || device.is_privateuseone();
 }
 

@@ -41,7 +41,7 @@ void check_root(const std::string& operation, std::int64_t root, int ranks);
 // The index of the root's tensor in a list that is not empty.
 void check_root_tensor(const std::string& operation, std::int64_t root_tensor, const Tensors& tensors);
 
-// Where nothing is combined, any type goes: those that tutti does not know as bytes.
+// Operations that only move data take any type; types unknown to tutti are moved as bytes.
 struct Moved {
   tuttiDataType_t type = tuttiUint8;
   std::size_t per_element = 1;  // of `type`, in one of the tensor's

@@ -1,4 +1,4 @@
-// What a caller holds of its operations: c10d's Work over one operation, or several that were called together.
+// The caller's handle: c10d's Work for one operation, or for several that were called together.
 #pragma once
 
 #include <chrono>
@@ -47,8 +47,8 @@ class Work final : public c10d::Work {
 
  private:
   using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
-  // Of the range in a profile: it has ended before anybody finds the operations complete, as who does may end the
-  // profile. Who finds that first ends it, and the others wait for that.
+  // Ends the range in a profile before a thread can see the operations as complete, because that thread may end the
+  // profile. The first thread that finds them complete ends the range; the others wait for it.
   class RangeEnd {
    public:
     explicit RangeEnd(std::function<void()> tell) : tell_(std::move(tell)) {}

@@ -51,7 +51,7 @@ def init(timeout: datetime.timedelta | None = None, join: bool = True) -> None:
     _find_places(_job)
 
 
-# What launchers other than torchrun say of ranks.
+# The variables for ranks of launchers other than torchrun.
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from tutti_torch.horovod import job
 from tutti_torch.horovod.handles import failing
 
-# What an announcement says: how many have joined; and, from those that have not, elements, dtype and operator.
+# The fields of an announcement: the number of joined ranks; from the others: elements, dtype and operator.
 _FIELDS = 4
 _DTYPES = [
     torch.float32,
