@@ -5,7 +5,7 @@
 set -euo pipefail
 compiler=$1 readers=$(realpath "$2") sources=$3 folder=$4 version=$5
 here=$sources/tests/fuzz
-mkdir -p "$folder/objects"
+mkdir -p "$folder"
 cd "$sources"
 if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
   "$compiler" -fsanitize=fuzzer,address -x c++ - -o "$folder/probe" 2>/dev/null; then
@@ -16,14 +16,21 @@ fi
 cache=$(command -v ccache || true)
 # Reports need only lines, and complete debug information takes long to write.
 flags=(-std=c++20 -O1 -gline-tables-only -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE
-  "-DTUTTI_VERSION_TEXT=\"$version\"" -Isrc -Iinclude)
-files=("$readers" src/base/{control_group,json_file,status,types,fmt,log,config,similar,variables,descriptors,message_costs,version}.cc
-  src/os/*.cc src/schedule/*.cc
-  src/algorithms/*.cc src/topology/{graph,graph_json,host_graph,nccl_xml,detect}.cc src/selection/{tuning,costs_json}.cc)
-export compiler folder cache
-printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c '
-  object=$folder/objects/$(echo "$1" | tr / _).o
-  ${cache:+"$cache"} "$compiler" "${@:2}" -c "$1" -o "$object"' - {} "${flags[@]}"
+  "-DTUTTI_VERSION_TEXT=\"$version\"" -I. -Isrc -Iinclude)
+rm -rf "$folder/objects"
+mkdir -p "$folder/objects"
+# together NAME SOURCE...: makes NAME.cc, which includes the sources. They are compiled in a third of the time that they
+# take apart.
+together() { printf '#include "%s"\n' "${@:2}" >"$folder/objects/$1.cc"; }
+together readers "$readers"
+together base src/base/{control_group,json_file,status,types,fmt,log,config,similar,variables,descriptors,message_costs,version}.cc src/os/*.cc
+together schedule src/schedule/*.cc
+together algorithms src/algorithms/*.cc
+together topology src/topology/{graph,graph_json,host_graph,detect}.cc src/selection/{tuning,costs_json}.cc
+together nccl_xml src/topology/nccl_xml.cc
+export cache
+printf '%s\0' "$folder"/objects/*.cc | xargs -0 -P "$(nproc)" -I{} bash -c \
+  '${cache:+"$cache"} "$@" -c "$0" -o "${0%.cc}.o"' {} "$compiler" "${flags[@]}"
 "$compiler" -fsanitize=fuzzer,address,undefined "$folder"/objects/*.o -lpugixml -lhwloc -lpthread -ldl -o "$folder/readers"
 
 # The first byte names the reader.
