@@ -48,9 +48,18 @@ def concerned():
     return [found[source] for source in sorted(found)]
 
 
-def run(folder, arguments):
+def together(commands):
+    """The sources of a target, which are compiled with the same arguments, in one run of Clang: the headers are read
+    once. [(folder, sources, arguments)]"""
+    targets = {}
+    for folder, source, arguments in commands:
+        targets.setdefault((folder, *arguments), []).append(source)
+    return [(folder, sources, arguments) for (folder, *arguments), sources in targets.items()]
+
+
+def run(folder, arguments, text=None):
     """What Clang has to say, empty if nothing."""
-    done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(arguments, cwd=folder, input=text, capture_output=True, text=True, check=False)
     return done.stderr or (f"exit status {done.returncode}" if done.returncode != 0 else "")
 
 
@@ -65,9 +74,9 @@ def precompile(compiler, commands, folder):
     return ["-include-pch", compiled], run(folder, [compiler, *options, "-x", "c++-header", str(header), "-o", compiled])
 
 
-def check(compiler, precompiled, folder, source, arguments):
+def check(compiler, precompiled, folder, sources, arguments):
     return run(folder, [compiler, *precompiled, *arguments, "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror",
-                        str(source)])
+                        "-x", "c++", "-"], "".join(f'#include "{source}"\n' for source in sources))
 
 
 def main():
@@ -82,9 +91,9 @@ def main():
     processors = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(processors) as pool:
         precompiled, wrong = precompile(compiler, commands, folder)
-        findings = [text for text in [wrong, *pool.map(lambda c: check(compiler, precompiled, *c), commands)] if text]
+        findings = [text for text in [wrong, *pool.map(lambda c: check(compiler, precompiled, *c), together(commands))] if text]
     print("".join(findings), end="")
-    print(f"{len(commands)} sources, {len(findings)} with findings")
+    print(f"{len(commands)} sources, {len(findings)} targets with findings")
     return 1 if findings else 0
 
 
