@@ -8,12 +8,14 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "base/similar.h"
 #include "base/standard_output.h"
 #include "exit_status.h"
+#include "help_formatter.h"
 #include "nccl_tests.h"
 #include "ranks.h"
 #include "record.h"
@@ -293,7 +295,7 @@ Line::Line(Subject subject)
   options.subject = subject;
   app.footer(kFooter);
   app.failure_message(refusal);
-  app.get_formatter()->column_width(30);
+  app.formatter(std::make_shared<HelpFormatter>());
   app.option_defaults()->take_last();  // as getopt's users are used to
   app.set_version_flag("--version", [this] { return app.get_name() + ", tutti " + library_version(); });
   if (subject.has_data()) {

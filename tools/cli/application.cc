@@ -1,8 +1,13 @@
 #include "application.h"
 
+#include <memory>
+
+#include "perf/harness/help_formatter.h"
+
 namespace tutti::internal::tools {
 
 Application::Application() : app("tutti: collective communication between the ranks of a job", "tutti") {
+  app.formatter(std::make_shared<perf::HelpFormatter>());  // the subcommands inherit it
   app.set_version_flag("--version", "tutti " TUTTI_VERSION_TEXT);
   app.require_subcommand(0, 1);  // the caller reports a missing one, after unknown flags
   Run run_program = add_run(app, &run, &program);

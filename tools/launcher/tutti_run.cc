@@ -22,6 +22,7 @@
 #include "net/auth.h"
 #include "net/socket.h"
 #include "os/unique_fd.h"
+#include "perf/harness/help_formatter.h"
 #include "perf/harness/refusal.h"
 #include "rank_supervisor.h"
 #include "tools/cli/command.h"
@@ -173,7 +174,7 @@ int run_program(const Options& options, const ProgramLine& program) {
 }
 
 // take_program() takes the program, of which CLI11 knows nothing.
-class RunFormatter : public CLI::Formatter {
+class RunFormatter : public perf::HelpFormatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
     return "Usage: tutti run -n N [OPTIONS] [--] PROGRAM [ARGUMENT...]\n";

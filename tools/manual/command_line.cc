@@ -8,6 +8,8 @@
 #include <regex>
 #include <sstream>
 
+#include "perf/harness/help_formatter.h"
+
 namespace tutti::internal::tools {
 namespace {
 
@@ -130,12 +132,13 @@ Status read_footer(const std::string& footer, Command& command) {
 
 namespace {
 
-// The usage of a command whose formatter differs from CLI11's, without "Usage: " and the name; otherwise empty.
+// The usage of a command whose formatter has another one than HelpFormatter, without "Usage: " and the name; otherwise
+// empty.
 std::string own_usage(const CLI::App& app, const std::string& name) {
   const auto formatter = std::dynamic_pointer_cast<CLI::Formatter>(app.get_formatter());
   if (formatter == nullptr) return "";
   std::string usage = formatter->make_usage(&app, name);
-  if (usage == CLI::Formatter().make_usage(&app, name)) return "";
+  if (usage == perf::HelpFormatter().make_usage(&app, name)) return "";
   const std::size_t begin = usage.find(name);
   if (begin == std::string::npos) return "";
   usage.erase(0, begin + name.size() + 1);

@@ -44,6 +44,9 @@ refuses_full() {
 }
 
 for program in "$all_reduce" "$barrier"; do
+  expect 0 '^  -t,--nthreads INT from 1 to 4096$' "$program" --help
+  grep -q '^  -w,--warmup_iters INT  *Untimed' out || complain 'a limit in name only is shown'
+  ! grep -q 'INT:\|in \[' out || complain "--help shows a type of CLI11"
   expect 0 "^$(basename "$program"), tutti [0-9]" "$program" --version
   refuses_full "$program" --version
   refuses_full "$program" --help

@@ -404,6 +404,14 @@ expect 0 'one call *measured' explain broadcast -n 2 -s 64K --measure --seconds 
 expect 0 'over 128 ranks on 16 hosts' explain all_reduce --hosts 16 --per-host 8 -s 64M
 expect 2 '\-\-measure needs' explain all_reduce --hosts 2 --measure
 
+# What an option takes, in the words of --help; hidden arguments are not in the usage.
+expect 0 '^Usage: tutti simulate \[OPTIONS\]$' simulate --help
+expect 0 '^  -b,--begin SIZE from 1 (not with --size)$' simulate --help
+expect 0 '^  --memory FLOAT above 0 ' simulate --help
+expect 0 '^  --topology FILE (or by TUTTI_TOPOLOGY)$' explain --help
+expect 0 '^  --seconds FLOAT from 0.1 to 3600 (default 60)$' tune --help
+expect 0 '^  --bind core|numa|none  *Bind' run --help
+
 # The suggestion for each kind of word; none if no word is similar.
 expect 2 '^tutti: unknown subcommand tpoo; is topo meant?$' tpoo --svg -
 expect 0 '^Usage: tutti topo ' help topo
