@@ -203,8 +203,8 @@ Status run_on_device(const Options& options, Rank& rank, Run& run) {
       to_status(tuttiCommSplit(rank.own_comm, 0, rank.rank, &rank.comm, &config), "tuttiCommSplit", rank.own_comm);
   if (!device.is_ok()) {
     const std::string instead =
-        launched_processes() > 1 ? "leave out -g" : fmt::format("leave out -g, use -p {}", rank.ranks);
-    status = run.refuse(fmt::format("-g: {}: {} for host memory", device.status().message(), instead));
+        launched_processes() > 1 ? "leave out -g" : fmt::format("use -p {} in place of -g", std::max(rank.ranks, 2));
+    status = run.refuse(fmt::format("-g: {}. For buffers in host memory, {}", device.status().message(), instead));
   }
   if (status.is_ok()) {
     rank.device = device->get();

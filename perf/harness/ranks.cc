@@ -218,14 +218,15 @@ int run_launched(const Options& options, const RankMain& rank_main) {
     return run_and_destroy(comm,
                            [&](tuttiComm_t processes) { return run_threads_of_job(threads, processes, rank_main); });
   }
-  fail(to_status(result, "tuttiCommInitEnv", nullptr));
-  if (result != tuttiInvalidUsage) return kFailureStatus;
-  if (launched_processes() > 0) return kUsageStatus;
-  std::fprintf(
-      stderr,
-      "No launcher has described the job. Start local processes with -p N (tutti tune: -n N), threads with -t N,\n"
-      "or start this program with tutti run, mpirun, mpiexec, srun or torchrun.\n");
-  return kUsageStatus;
+  Status status = to_status(result, "tuttiCommInitEnv", nullptr);
+  // The library's text is for programs that cannot start ranks by themselves.
+  if (status.message().find("no launcher found") != std::string::npos) {
+    status = Status::invalid_usage(
+        "no launcher has started this program, so it does not know its ranks. Start 2 processes with -p 2 (tutti tune: "
+        "-n 2) or 2 threads with -t 2, or start the program by tutti run -n 2, mpirun, mpiexec, srun or torchrun");
+  }
+  fail(status);
+  return result == tuttiInvalidUsage ? kUsageStatus : kFailureStatus;
 }
 
 }  // namespace

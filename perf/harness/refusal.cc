@@ -22,6 +22,22 @@ std::string command_of(const CLI::App** app) {
   return command;
 }
 
+// Of CLI11's texts, those that name a type or leave out the short name of an option.
+std::string rephrased(const CLI::App& command, const CLI::Error& error) {
+  const std::string what = error.what();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && what.ends_with(" missing")) {
+    return fmt::format("{} needs a value", what.substr(0, what.find(':')));
+  }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    const std::string name = what.substr(0, what.find(' '));
+    const CLI::Option* const option = name.starts_with("--") ? command.get_option_no_throw(name) : nullptr;
+    if (option != nullptr && !option->get_snames().empty()) {
+      return fmt::format("-{} is required ({})", option->get_snames().front(), option->get_description());
+    }
+  }
+  return what;
+}
+
 // Says that the command does not have this word, and names the most similar one that it has.
 std::string unknown(const CLI::App& command, const std::string& word) {
   std::deque<std::string> flags;
@@ -46,7 +62,7 @@ std::string unknown(const CLI::App& command, const std::string& word) {
 std::string refusal(const CLI::App* app, const CLI::Error& error) {
   const CLI::App* const whole = app;
   const std::string command = command_of(&app);
-  std::string what = error.what();
+  std::string what = rephrased(*app, error);
   const std::vector<std::string> left = whole->remaining(true);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) what = unknown(*app, left.front());
   return fmt::format("{0}: {1}\nRun {0} --help for more information.\n", command, what);

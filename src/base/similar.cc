@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMostEdits = 4;         // from a name to the probably intended one; fewer for short names
 constexpr std::size_t kLettersForAnEdit = 3;  // one more for each three letters
-constexpr std::size_t kLeastBeginning = 3;    // letters from which on an incomplete name is recognised
+constexpr std::size_t kLeastPart = 3;         // letters from which on the beginning or end of a name is recognised
 
 // Only its letters and digits, in lower case.
 std::string bare(std::string_view name) {
@@ -53,8 +53,8 @@ std::string_view most_similar(std::string_view name, std::span<const std::string
   std::string_view nearest;
   for (const std::string_view each : names) {
     const std::string other = bare(each);
-    const bool begun = text.size() >= kLeastBeginning && other.starts_with(text);
-    const std::size_t distance = other == text ? 0 : begun ? 1 : edits(text, other);
+    const bool part = text.size() >= kLeastPart && (other.starts_with(text) || other.ends_with(text));
+    const std::size_t distance = other == text ? 0 : part ? 1 : edits(text, other);
     if (distance < least) least = distance, nearest = each;
   }
   const std::size_t most = std::clamp<std::size_t>(text.size() / kLettersForAnEdit, 1, kMostEdits);

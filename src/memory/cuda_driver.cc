@@ -22,7 +22,7 @@ tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
   if (handle == nullptr) {
     const char* why = ::dlerror();
     return Status(Code::kUnhandledCudaError,
-                  fmt::format("the CUDA driver cannot be opened ({}): is the NVIDIA driver installed?",
+                  fmt::format("the CUDA driver cannot be opened, so the NVIDIA driver may not be installed ({})",
                               why != nullptr ? why : library));
   }
   CudaDriver d;

@@ -39,8 +39,9 @@ Result<Collective> parse_collective(const std::string& name) {
   if (const auto collective = collective_named(name)) return *collective;
   std::vector<std::string_view> names;
   for (const CollectiveInfo& info : kCollectiveTable) names.emplace_back(info.name);
+  const std::string meant = meant_text(name, names);
   return Status::invalid_argument(
-      fmt::format("no collective \"{}\"{}; there are {}", name, meant_text(name, names), all_collectives()));
+      fmt::format("no collective \"{}\"{}", name, meant.empty() ? "; there are " + all_collectives() : meant));
 }
 
 Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
@@ -120,10 +121,11 @@ Status no_algorithm(const std::string& name, std::optional<Collective> collectiv
     others += fmt::format("{}{}", others.empty() ? "" : ", ", info.name);
   }
   const auto serves = [&](const algorithms::AlgorithmEntry& e) { return !collective || e.collective == *collective; };
-  return Status::invalid_argument(fmt::format(
-      "no algorithm \"{}\"{}{}; there are {}{}", name, collective ? fmt::format(" for {}", name_of(*collective)) : "",
-      others.empty() ? algorithms::meant_name(name, serves) : "", known_algorithms(collective),
-      others.empty() ? "" : fmt::format("; with --collective it is one of {}", others)));
+  const std::string meant = others.empty() ? algorithms::meant_name(name, serves) : "";
+  return Status::invalid_argument(
+      fmt::format("no algorithm \"{}\"{}{}{}{}", name, collective ? fmt::format(" for {}", name_of(*collective)) : "",
+                  meant.empty() ? "; there are " : meant + " There are ", known_algorithms(collective),
+                  others.empty() ? "" : fmt::format("; with --collective it is one of {}", others)));
 }
 
 }  // namespace tutti::internal::tools

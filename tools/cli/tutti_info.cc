@@ -24,6 +24,13 @@
 namespace tutti::internal::tools {
 namespace {
 
+// Clang's version begins with its name.
+#ifdef __clang__
+constexpr const char* kCompiler = __VERSION__;
+#else
+constexpr const char* kCompiler = "g++ " __VERSION__;
+#endif
+
 using Json = nlohmann::ordered_json;
 
 // One that is opened at run time, where it is needed.
@@ -48,7 +55,7 @@ OpenedLibrary look_for(const char* name, const char* purpose) {
 }
 
 std::vector<OpenedLibrary> opened_libraries() {
-  return {look_for("libcuda.so.1", "CUDA devices"), look_for("libnvidia-ml.so.1", "what joins GPUs"),
+  return {look_for("libcuda.so.1", "CUDA devices"), look_for("libnvidia-ml.so.1", "links between GPUs"),
           look_for("libibverbs.so.1", "RDMA"), look_for("librdmacm.so.1", "RDMA: iWARP, connect=cm"),
           look_for("libpmix.so.2", "Open MPI's and Slurm's launchers")};
 }
@@ -149,7 +156,7 @@ std::string in_json(const Info& info) {
   Json json = {{"format", "tutti info"},
                {"version", library_version()},
                {"protocol", kProtocol},
-               {"build", {{"type", kBuildType}, {"compiler", __VERSION__}}},
+               {"build", {{"type", kBuildType}, {"compiler", kCompiler}}},
                {"library", {{"version", info.library.version}, {"path", info.library.path}}}};
   for (const Feature& feature : info.has) {
     json["features"][feature.name] = {{"has", feature.has}, {"about", feature.about}};
@@ -171,7 +178,7 @@ std::string in_json(const Info& info) {
 }
 
 void print(const Info& info) {
-  std::printf("tutti %s, protocol %u, %s build by %s\n", library_version(), kProtocol, kBuildType, __VERSION__);
+  std::printf("tutti %s, protocol %u, %s build by %s\n", library_version(), kProtocol, kBuildType, kCompiler);
   std::printf("C library %s: %s\n", info.library.version.c_str(), info.library.path.c_str());
   if (info.library.version != library_version()) {
     std::printf("This program is of another version than that library: see LD_LIBRARY_PATH\n");

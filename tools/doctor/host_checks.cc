@@ -101,10 +101,10 @@ Check check_own_processors(int ranks) {
 Check check_topology() {
   const topology::Machine& machine = topology::this_machine();
   const std::string found =
-      fmt::format("{} packages, {} cores, {} processors, {} caches, {} NUMA nodes", machine.packages.size(),
+      fmt::format("packages: {}, cores: {}, processors: {}, caches: {}, NUMA nodes: {}", machine.packages.size(),
                   machine.cores.size(), machine.processors.count(), machine.caches.size(), machine.numa_nodes.size());
   if (machine.cores.empty() || machine.caches.empty()) {
-    return {Verdict::kWarn, "topology", found + ": the kernel, or the virtual machine, hides some",
+    return {Verdict::kWarn, "topology", found + "; the kernel, or the virtual machine, hides some",
             "mount /sys in the container; else algorithms are chosen without it, or by TUTTI_TOPOLOGY"};
   }
   return {Verdict::kOk, "topology", found, ""};
@@ -129,8 +129,8 @@ Check check_own_clock() {
 Check check_wall_clock() {
   return {
       Verdict::kOk, "wall clock",
-      "only lines of the log have its time, waits go by another; whether it is that of other hosts, one host cannot "
-      "tell (chronyc tracking on each, or date +%s.%N on all at once)",
+      "only the log uses it. To see whether the clocks of several hosts agree, run chronyc tracking on each, or date "
+      "+%s.%N on all at once",
       ""};
 }
 

@@ -62,13 +62,14 @@ Check check_host_name(const std::string& name, const Result<std::vector<net::Add
   const bool loopback = std::all_of(all.begin(), all.end(), [](const net::Address& a) { return a.is_loopback(); });
   const bool alone = std::all_of(own.begin(), own.end(), [](const net::Address& a) { return a.is_loopback(); });
   if (loopback && !alone) {
-    return {Verdict::kWarn, what,
-            fmt::format("{} is {} here, loopback, as Debian's /etc/hosts has it: rank 0 listens on all addresses, so "
-                        "ranks on this host find it, but an address that is made of the name here and passed on leads "
-                        "ranks on other hosts to themselves",
-                        name, list(all)),
-            fmt::format("in /etc/hosts, give {} the address {}; or give launchers that address", name,
-                        own.empty() ? "of its interface" : host_of(own.front()))};
+    return {
+        Verdict::kWarn, what,
+        fmt::format("{} is {} here, loopback, as Debian's /etc/hosts has it. Ranks on this host reach rank 0 by it. "
+                    "If a launcher resolves the name here and passes the address to other hosts, their ranks "
+                    "connect to themselves",
+                    name, list(all)),
+        fmt::format("in /etc/hosts, give {} the address {}; or give launchers that address", name,
+                    own.empty() ? "of its interface" : host_of(own.front()))};
   }
   if (!loopback && std::none_of(all.begin(), all.end(), is_own)) {
     return {Verdict::kWarn, what,

@@ -33,7 +33,9 @@ StartFailure failure_of(const std::string& program, int error) {
     const char* const why = error == ENOENT ? "its interpreter does not exist" : std::strerror(error);
     return {kCannotRun, fmt::format("{}: cannot be run: {}", program, why)};
   }
-  return {kNotFound, fmt::format("{}: not found{}", program, has_path ? "" : " in any folder of PATH")};
+  const bool is_here = !has_path && ::access(program.c_str(), F_OK) == 0;
+  return {kNotFound, fmt::format("{}: not found{}{}", program, has_path ? "" : " in any folder of PATH",
+                                 is_here ? fmt::format("; is ./{} meant?", program) : "")};
 }
 
 // In the child, up to the program; returns errno where that cannot be run.

@@ -200,7 +200,7 @@ ProgramLine take_program(const CLI::App& run, std::vector<std::string>* argument
   std::size_t at = 1;
   while (at < arguments->size()) {
     std::string& word = (*arguments)[at];
-    if (word == "-np") word = "-n";  // as mpirun has it
+    if (word == "-np" || word == "--np") word = "-n";  // as mpirun and mpiexec have it
     if (word.size() < 2 || word[0] != '-' || word == "--") break;
     // No option has a name with its value in the same word, such as --ranks=2 or -n2.
     const CLI::Option* const option = run.get_option_no_throw(word);

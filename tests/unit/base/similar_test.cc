@@ -14,6 +14,7 @@ TEST_CASE("the suggestion for a word is found by its letters") {
   CHECK(most_similar("rnu", names) == "run");
   CHECK(most_similar("tpoo", names) == "topo");
   CHECK(most_similar("sim", names) == "simulate");
+  CHECK(most_similar("Reduce", names) == "all_reduce");
   CHECK(most_similar("All-Reduce", names) == "all_reduce");
   CHECK(most_similar("--jsn", names) == "--json");
   CHECK(most_similar("shedul", names) == "schedule");

@@ -43,6 +43,7 @@ refuses_full() {
   ! grep -q 'Traceback\|Exception' err || complain "$* >/dev/full: no message but a trace"
 }
 
+expect 2 '^all_reduce_perf: --maxbytes needs a value$' "$all_reduce" -b 8 -e
 for program in "$all_reduce" "$barrier"; do
   expect 0 '^  -t,--nthreads INT from 1 to 4096$' "$program" --help
   grep -q '^  -w,--warmup_iters INT  *Untimed' out || complain 'a limit in name only is shown'
@@ -235,10 +236,11 @@ FLAGS
 expect 2 'all_gather_perf.*the same data' "$(dirname "$all_reduce")/hypercube_perf" -b 8 -e 8 -g 1
 # Without a GPU, once for all ranks.
 no_gpu=(env CUDA_VISIBLE_DEVICES=-1 "$all_reduce" "${small[@]}")
-expect 2 'rank 0: -g: .*: leave out -g, use -p 3 for host memory' "${no_gpu[@]}" -g 3
+expect 2 'rank 0: -g: .*[^?:]\. For buffers in host memory, use -p 3 in place of -g$' "${no_gpu[@]}" -g 3
 [[ $(wc -l <err) == 1 ]] || complain '-g 3 without a GPU: one line is enough'
-expect 2 'leave out -g, use -p 4 for host memory' "${no_gpu[@]}" -g 1 -p 4
-expect 2 'leave out -g for host memory' "$tutti" run -n 2 -- "${no_gpu[@]}" -g 1
+expect 2 'use -p 2 in place of -g$' "${no_gpu[@]}" -g 1
+expect 2 'use -p 4 in place of -g$' "${no_gpu[@]}" -g 1 -p 4
+expect 2 'For buffers in host memory, leave out -g$' "$tutti" run -n 2 -- "${no_gpu[@]}" -g 1
 # NCCL's own variables, once for the job; not those of builds and of nccl-tests.
 for ranks in -p -t; do
   NCCL_DEBUG=INFO NCCL_IB_HCA=mlx5 NCCL_WHAT=1 NCCL_HOME=/opt NCCL_VERSION=2 NCCL_TESTS_MIN_BW=0 NCCL_PROTO= \
@@ -258,9 +260,14 @@ expect 2 'nothing to draw\|a barrier has no size\|invalid choice' "$compare" --c
 expect 2 'ping_pong is between 2 ranks' "$compare" --collective ping-pong -r 3
 expect 2 'NCCL_TESTS_SPLIT: .*unset it' env NCCL_TESTS_SPLIT=MOD2 "$all_reduce" "${small[@]}"
 expect 2 'has started 2 processes.*leave -p out' env TUTTI_WORLD_SIZE=2 "$all_reduce" "${small[@]}" -p 2
+# Without a launcher, and with a wrong setting besides: the error that comes first is the only one.
+expect 2 '^error: no launcher has started this program, .*-p 2 .*tutti run -n 2' "$all_reduce" "${small[@]}"
+[[ $(wc -l <err) == 1 ]] || complain 'no launcher: one line is enough'
+expect 2 'TUTTI_TIMEOUT_MS="5s" is not a number' env TUTTI_TIMEOUT_MS=5s "$all_reduce" "${small[@]}"
+! grep -q 'launcher' err || complain 'a wrong setting: the launcher does not matter yet'
 # With a launcher, the error does not say to use one.
 expect 2 'TUTTI_RANK="1" is not usable' env TUTTI_RANK=1 TUTTI_WORLD_SIZE=1 "$all_reduce" "${small[@]}"
-! grep -q 'No launcher' err || complain 'the error names a missing launcher under a launcher'
+! grep -q 'no launcher' err || complain 'the error names a missing launcher under a launcher'
 expect 0 'note: --root has no effect: all_reduce' "$all_reduce" -t 2 "${small[@]}" -r 0
 expect 0 'ranks: 4, .*agg iters: 3' "$tutti" run -n 2 -- "$all_reduce" -t 2 "${small[@]}" -m 3 -a 1 -T 60 -w 1
 expect 0 'cputime .*cputime .*timestamp' "$all_reduce" -t 2 "${small[@]}" -C 1 -S 1 -z 0

@@ -382,7 +382,7 @@ TUTTI_TUNING=$folder/ring.json.other expect 2 'machine: is "another"' explain al
 expect 1 'machine: is "another".*--force' tune -n 2 --seconds 1 --most-bytes 64 --collectives barrier -o "$folder/ring.json.other"
 expect 0 'barrier' tune -n 2 --seconds 1 --most-bytes 64 --collectives barrier -o "$folder/ring.json.other" --force
 expect 2 'no collective "nonsense"' tune -n 2 --collectives nonsense
-expect 2 'No launcher' tune --seconds 1
+expect 2 'no launcher has started this program.*tutti tune: -n 2' tune --seconds 1
 TUTTI_ALGORITHM=all_reduce:ring expect 0 '^forced: TUTTI_ALGORITHM' explain all_reduce -n 2 -s 8
 TUTTI_ALGORITHM=nonsense expect 2 'nonsense' explain all_reduce -n 2 -s 8
 TUTTI_ALGORITHM=allreduce:ring expect 0 '^forced: ' explain all_reduce -n 2 -s 8
@@ -411,6 +411,8 @@ expect 0 '^  --memory FLOAT above 0 ' simulate --help
 expect 0 '^  --topology FILE (or by TUTTI_TOPOLOGY)$' explain --help
 expect 0 '^  --seconds FLOAT from 0.1 to 3600 (default 60)$' tune --help
 expect 0 '^  --bind core|numa|none  *Bind' run --help
+expect 2 '^tutti run: -n is required (Number of ranks' run true
+expect 2 '^tutti schedule: algorithm is required$' schedule
 
 # The suggestion for each kind of word; none if no word is similar.
 expect 2 '^tutti: unknown subcommand tpoo; is topo meant?$' tpoo --svg -
@@ -422,10 +424,12 @@ expect 2 '^tutti topo: unknown option --jsno; is --json meant?$' topo --jsno
 expect 2 '^tutti topo: unknown option --entirely-different$' topo --entirely-different
 expect 2 '^Run tutti doctor --help' doctor rmda
 expect 2 'unknown subcommand rmda; is rdma meant?' doctor rmda
-expect 2 'no collective "broadcst"; is broadcast meant?; there are' explain broadcst
-expect 2 'no algorithm "Ring" for all_reduce; is ring meant?; there are' schedule Ring
+expect 2 'no collective "broadcst"; is broadcast meant?$' explain broadcst
+expect 2 'no algorithm "Ring" for all_reduce; is ring meant? There are direct, ' schedule Ring
 expect 2 'no algorithm "k_nomial" for all_reduce; is k_nomial:2 meant?' simulate --algorithm k_nomial
-TUTTI_ALGORITHM=all_reduce:rign expect 2 'algorithm "all_reduce:rign" does not exist; is ring meant?' explain
+TUTTI_ALGORITHM=all_reduce:rign expect 2 'algorithm "all_reduce:rign" does not exist; is ring meant? (choose one of direct, ' explain
+TUTTI_ALGORITHM=tree expect 2 'algorithm "tree" does not exist; is double_tree meant?' explain
+TUTTI_ALGORITHM=nonsense expect 2 'algorithm "nonsense" does not exist (choose one of direct, ' explain
 TUTTI_ALGORITHM=all_reduec:ring expect 2 'collective "all_reduec" does not exist; is all_reduce meant?' explain
 expect 2 '^tutti simulate: -n: ranks are counted by host' simulate -n 8
 # The same names for the same things, in each subcommand.

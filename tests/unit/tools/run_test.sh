@@ -103,6 +103,7 @@ expect 2 -n 0 true
 expect 2 -n 2 --nonsense true
 # Like mpirun; for its other options, the fix.
 expect 0 -np 2 -- true
+expect 0 --np 2 -- true
 expect 2 -n 2 --bind-to core true
 grep -q 'unknown option --bind-to; is --bind meant?' "$err" || wrong "--bind-to: $(<"$err")"
 expect 2 -n 2 -x A=1 true
@@ -136,6 +137,8 @@ says "$out" through '--keep-going'
 # The error about a program that cannot be started is printed once.
 echo '#!/no/such/interpreter' >"$folder/script"
 chmod +x "$folder/script"
+(cd "$folder" && touch here && expect 127 -n 1 here; exit "$failed") || failed=1
+grep -q '^tutti run: here: not found in any folder of PATH; is \./here meant?$' "$err" || wrong "here: $(<"$err")"
 for case in '127 no-such-program' "127 $folder/none" "126 $folder" "126 $folder/out" "126 $folder/script"; do
   read -r status program <<<"$case"
   expect "$status" -n 4 "$program"
