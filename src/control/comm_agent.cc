@@ -211,7 +211,9 @@ void CommAgent::hear_death(const Death& death) {
   const int rank = members_.rank_of(death.rank);
   if (rank < 0 || leave_notices_.has_departed(rank)) return;
   if (std::exchange(any_notice_, true)) return;
-  fail_here(Status::remote(describe_rank(rank, death.host, death.pid) + " died: connection lost"));
+  fail_here(Status::remote(describe_rank(rank, death.host, death.pid) +
+                           " died: connection lost (its process was killed or ended without destroying its "
+                           "communicator, or its host is unreachable)"));
 }
 
 // If the rank has not made its part yet, it will not.

@@ -110,6 +110,13 @@ rank 1 2 "$program" 5
 failing 1 2
 documented 'Different counts'
 
+# A rank whose program ends without tuttiCommDestroy.
+begin
+rank 0 2 "$program"
+rank 1 2 "$program" exit
+failing 1 1
+documented 'A rank that has ended'
+
 # 6: an unreachable port: a host that does not answer.
 if unshare -n true 2>/dev/null && command -v ip >/dev/null; then
   begin
