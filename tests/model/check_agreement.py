@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Checks agreement.pml with spin: all states of each configuration below, or, for `mutations`, that the model without
+one of its rules fails. usage: check_agreement.py SPIN COMPILER small|five|mutations"""
+
+import pathlib
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+
+MODEL = pathlib.Path(__file__).resolve().parent / "agreement.pml"
+MEMORY = 2 << 30  # bytes
+SECONDS = 120  # of processor time, for one search
+
+SMALL = [
+    {"N": 3},
+    {"N": 3, "ARITY": 1},
+    {"N": 3, "MEMBERS": 0b110},  # rank 0 is not a member
+    {"N": 3, "MEMBERS": 0b101},  # in the chain, the inner rank is not a member
+    {"N": 3, "INSTANCES": 2},
+    {"N": 3, "ARITY": 1, "INSTANCES": 2},
+    {"N": 4, "ARITY": 1},
+    {"N": 4},
+    {"N": 4, "ARITY": 3},
+    {"N": 4, "MEMBERS": 0b1110},
+    {"N": 4, "MEMBERS": 0b1101},
+    {"N": 4, "MEMBERS": 0b1101, "ARITY": 1},
+    {"N": 4, "MEMBERS": 0b1001, "ARITY": 3},
+    {"N": 4, "DEATHS": 3},
+    {"N": 4, "INSTANCES": 2},
+]
+FIVE = [
+    {"N": 5},
+    {"N": 5, "ARITY": 1},
+    {"N": 5, "MEMBERS": 0b11110},
+    {"N": 5, "MEMBERS": 0b11101},  # rank 1, the parent of 3 and 4, is not a member
+    {"N": 5, "MEMBERS": 0b11001, "ARITY": 4},
+]
+# A configuration in which the model fails without the rule, and the assertion that then fails.
+AGREEMENT = r"decided\[(other_|at_)\]==value_"
+VALIDITY = r"\(value_\|failed_\)"
+LIVENESS = r"\(\(up&\(\(1<<"
+MUTATIONS = {
+    "DECIDES_EARLY": ({"N": 3}, VALIDITY),
+    "FORGETS_DECISION": ({"N": 3}, AGREEMENT),
+    "KEEPS_REPORTS": ({"N": 4, "ARITY": 1}, AGREEMENT),
+    "RELAY_KEEPS_DECISION": ({"N": 5, "ARITY": 4, "MEMBERS": 0b11001}, AGREEMENT),
+    "NO_BALLOT_CHECK": ({"N": 4, "ARITY": 3}, LIVENESS),
+    "NO_NEW_REPORT": ({"N": 4}, LIVENESS),
+    "NO_ANSWER": ({"N": 4}, LIVENESS),
+}
+
+
+def search(spin, compiler, parameters, cycles=False):
+    """The output of the search of all states; with cycles, of the search for a run that never ends."""
+    with tempfile.TemporaryDirectory(prefix="tutti_model_") as folder:
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+        def run(*command):
+            result = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                    check=False, preexec_fn=limit)
+            if result.returncode != 0:
+                sys.exit(f"{' '.join(map(str, command))}: exit status {result.returncode}\n{result.stdout}")
+            return result.stdout
+
+        run(spin, "-a", *(f"-D{name}={value}" for name, value in parameters.items()), MODEL)
+        # COLLAPSE compresses states without loss. All steps use shared variables: no reduction is possible.
+        # With fewer than 5 ranks, optimising the search takes longer than the search.
+        run(*compiler, "-O1" if parameters["N"] == 5 else "-O0", "-w", "-DNOREDUCE", "-DCOLLAPSE", "-DVECTORSZ=4096",
+            "-DNP" if cycles else "-DSAFETY", "-o", "pan", "pan.c")
+        return run("./pan", "-n", "-m20000", "-w22", *(["-l"] if cycles else []))
+
+
+def report(parameters, what, output):
+    states = re.search(r"([\de+.]+) states, stored", output)
+    name = " ".join(f"{name}={value:#b}" if name == "MEMBERS" else f"{name}={value}"
+                    for name, value in parameters.items())
+    print(f"{name:40} {what:60} {states[1] if states else '?':>9} states", flush=True)
+
+
+def holds(output):
+    return "errors: 0" in output and "not completed" not in output and "too small" not in output
+
+
+def check(spin, compiler, group):
+    good = True
+    for parameters in {"small": SMALL, "five": FIVE}.get(group, []):
+        for cycles in (False, True) if parameters["N"] == 4 else (False,):
+            output = search(spin, compiler, parameters, cycles)
+            held = holds(output)
+            report(parameters, ("ends" if cycles else "agrees") if held else "FAILS", output)
+            if not held:
+                print(output)
+                good = False
+    for mutation, (parameters, assertion) in MUTATIONS.items() if group == "mutations" else ():
+        output = search(spin, compiler, {**parameters, f"MUTATION_{mutation}": 1})
+        failed = "errors: 1" in output and re.search(rf"assertion violated .*{assertion}", output)
+        report(parameters, f"{mutation}: " + ("fails, as it must" if failed else "DOES NOT FAIL"), output)
+        if not failed:
+            print(output)
+            good = False
+    return good
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4 or sys.argv[-1] not in ("small", "five", "mutations"):
+        sys.exit(__doc__)
+    sys.exit(0 if check(sys.argv[1], sys.argv[2:-1], sys.argv[-1]) else 1)
