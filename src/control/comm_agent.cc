@@ -64,6 +64,10 @@ bool CommAgent::handle_commands() {
   if (!commands.reports.empty()) judge_departed();
   for (std::vector<CallRecord>& calls : commands.reports) report_own(std::move(calls));
   if (commands.refusal) refusals_.tell(std::move(*commands.refusal), !any_notice_);
+  if (commands.contribution) {
+    Contribution& own = *commands.contribution;
+    tree_.agreements().give(own.name, own.tally, own.patience_ms);
+  }
   for (const Question& question : commands.questions) {
     if (!any_notice_) tree_.inquiries().inquire(id(), question);
   }
@@ -206,6 +210,14 @@ void CommAgent::fail_here(const Status& status) noexcept {
   if (watching != nullptr) watching->failure->fail(status);
 }
 
+void CommAgent::cut_off(const Status& why) noexcept {
+  {
+    const MutexLock lock(shared_.mutex);
+    if (shared_.cut_off.is_ok()) shared_.cut_off = why;
+  }
+  fail_here(why);
+}
+
 // The other ranks receive the death itself.
 void CommAgent::hear_death(const Death& death) {
   const int rank = members_.rank_of(death.rank);
@@ -261,6 +273,28 @@ void CommAgent::hear_answer(const Answer& answer) {
   watching->witness.answered(own);
 }
 
+// ---- Agreements ---------------------------------------------------------------------------------
+
+void CommAgent::hear_agreed(const AgreementName& name, const Decision& decision) {
+  const MutexLock lock(shared_.mutex);
+  if (shared_.awaited != name.key()) return;
+  shared_.agreed = result_of(decision, [this](int job_rank) { return members_.rank_of(job_rank); });
+  shared_.changed.notify_all();
+}
+
+RankSet CommAgent::departed() const {
+  RankSet places;
+  {
+    const MutexLock lock(shared_.mutex);
+    places = shared_.departed_places;
+  }
+  if (members_.name().members.empty()) return places;
+  return RankSet::where(places.empty() ? 0 : members_.ranks(), [&](int job_rank) {
+    const int rank = members_.rank_of(job_rank);
+    return rank >= 0 && places.contains(members_.place_of(rank));
+  });
+}
+
 // ---- Leaving ------------------------------------------------------------------------------------
 
 void CommAgent::on_leave_notices(const std::vector<LeaveNotice>& leave_notices, const Neighbour* from) {
@@ -279,6 +313,7 @@ void CommAgent::on_leave_notices(const std::vector<LeaveNotice>& leave_notices, 
   }
   leave_notices_.wake_waiting();
   leave_notices_.pass_on(false);
+  tree_.agreements().look_again();
 }
 
 // Sent once: this rank calls nothing more.

@@ -50,6 +50,8 @@ class CommAgent {
   void fail(const Notice& notice);
   // Fails it here; no other rank can be told.
   void fail_here(const Status& status) noexcept;
+  // The same for a tree that can no longer send anything: no agreement is possible either.
+  void cut_off(const Status& why) noexcept;
 
   // ---- From other ranks
   // False if the frame is damaged.
@@ -64,6 +66,10 @@ class CommAgent {
   // The same for all ranks that had left before.
   void hear_departed(const CommAgent& comm);
   void hear_answer(const Answer& answer);
+  // The decision of an agreement, for a thread that waits for it.
+  void hear_agreed(const AgreementName& name, const Decision& decision);
+  // The members that have left, by their ranks in the job.
+  [[nodiscard]] RankSet departed() const;
   [[nodiscard]] Whereabouts whereabouts() const;
   // Calls Witness::attend_listeners(), and returns its result. Nothing: there is none yet.
   [[nodiscard]] std::optional<bool> attend_listeners() const;

@@ -13,6 +13,7 @@
 
 #include "base/failure.h"
 #include "base/status.h"
+#include "control/agreement_messages.h"
 #include "control/control_messages.h"
 #include "control/control_tree.h"
 #include "control/rank_set.h"
@@ -26,6 +27,13 @@ struct Watching {
   Witness witness;
 };
 
+// This rank's part in an agreement.
+struct Contribution {
+  AgreementName name;
+  Tally tally;
+  std::int64_t patience_ms = 0;
+};
+
 // Requests of other threads.
 struct Commands {
   std::vector<std::pair<std::uint32_t, std::string>> parts;  // this rank's parts, with their rounds
@@ -33,6 +41,7 @@ struct Commands {
   std::vector<std::vector<CallRecord>> reports;
   std::vector<Question> questions;
   std::vector<std::string> decisions;
+  std::optional<Contribution> contribution;
   std::optional<Refusal> refusal;  // the last one
   bool comparing = false;
   bool finishing = false;
@@ -55,6 +64,9 @@ struct CommShared {
   RankSet departed_places TUTTI_GUARDED_BY(mutex);                   // of all of them
   bool compared TUTTI_GUARDED_BY(mutex) = false;                     // own calls with those of all departed ranks
   bool all_parted TUTTI_GUARDED_BY(mutex) = false;                   // all ranks have sent their leave notices
+  std::string awaited TUTTI_GUARDED_BY(mutex);                       // the key of an agreement; empty: none
+  std::optional<Result<Agreement>> agreed TUTTI_GUARDED_BY(mutex);   // its result
+  Status cut_off TUTTI_GUARDED_BY(mutex);                            // why the tree can no longer send
 
   [[nodiscard]] std::shared_ptr<const Watching> who_watches() const TUTTI_EXCLUDES(mutex) {
     const MutexLock lock(mutex);

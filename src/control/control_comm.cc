@@ -1,6 +1,7 @@
 #include "control/control_comm.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "control/call_comparison.h"
@@ -12,6 +13,8 @@ namespace {
 
 // How often a rank that waits for the others' leave notices checks whether it should continue.
 constexpr std::int64_t kLookMs = 20;
+// How long before its deadline a rank wants the result of an agreement, but at most a quarter of the time.
+constexpr std::int64_t kAnswerMs = 1000;
 // The tree's thread answers in microseconds, unless the machine is very busy.
 constexpr std::int64_t kCompareMs = 1000;
 
@@ -163,6 +166,40 @@ bool ControlComm::look_again(Deadline deadline) {
   if (shared_.watching->failure->failed() || deadline.passed()) return false;
   shared_.changed.wait_until(shared_.mutex, Deadline::after_ms(kLookMs));
   return true;
+}
+
+AgreementName ControlComm::next_agreement(std::vector<int> left_out) {
+  for (int& rank : left_out) rank = members_.job_rank_of(rank);
+  std::sort(left_out.begin(), left_out.end());
+  AgreementName name{members_.name(), {}, agreements_[left_out]++};
+  for (const int rank : left_out) name.left_out.add(RankSet(rank, rank + 1));
+  return name;
+}
+
+// The coordinator ends the wait a little earlier than the deadline, so that all have the same result.
+Result<Agreement> ControlComm::agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) {
+  if (tree_->is_forked()) return Status::invalid_usage("a communicator of the parent process cannot be used");
+  const MutexLock lock(shared_.mutex);
+  if (!takes_commands()) return Status::invalid_usage("the communicator has ended");
+  const std::int64_t wait_ms = deadline.left_ms(std::numeric_limits<int>::max());
+  Contribution mine{next_agreement(own.left_out), {}, wait_ms - std::min(wait_ms / 4, kAnswerMs)};
+  const int self = members_.self();
+  mine.tally = {RankSet(self, self + 1), own.flags, own.offer, {self, own.call}, {}};
+  shared_.awaited = mine.name.key();
+  shared_.agreed.reset();
+  shared_.commands.contribution = std::move(mine);
+  tree_->signal();
+  Status ended;
+  while (!shared_.agreed && ended.is_ok()) {
+    ended = shared_.cut_off;
+    if (ended.is_ok() && gives_up) ended = gives_up();
+    if (ended.is_ok() && deadline.passed())
+      ended = Status::timeout("timed out: rank 0, or the rank that replaces it, does not answer");
+    if (ended.is_ok()) shared_.changed.wait_until(shared_.mutex, Deadline::after_ms(deadline.left_ms(kFailureCheckMs)));
+  }
+  shared_.awaited.clear();
+  if (shared_.agreed) return *std::exchange(shared_.agreed, std::nullopt);
+  return ended;
 }
 
 bool ControlComm::finish(std::int64_t wait_ms) {

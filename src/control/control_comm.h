@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,6 +43,7 @@ class ControlComm final : public ControlTree {
   void tell_decision(const std::string& decision) override;
   Status compare_with_departed() override;
   void compare_calls() override;
+  Result<Agreement> agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) override;
   bool finish(std::int64_t wait_ms) override;
   void leave() override;
 
@@ -52,12 +54,15 @@ class ControlComm final : public ControlTree {
   template <class Write>
   void command(Write write) TUTTI_EXCLUDES(shared_.mutex);
   bool look_again(Deadline deadline) TUTTI_REQUIRES(shared_.mutex);
+  AgreementName next_agreement(std::vector<int> left_out) TUTTI_REQUIRES(shared_.mutex);
 
   const std::shared_ptr<SocketTree> tree_;
   const CommMembers members_;
   const GivesUp gives_up_;  // called only during initialisation
   bool enlisted_ = false;   // constant after enlist()
   CommShared shared_;
+  // The numbers of the next agreements, by the job ranks that are left out.
+  std::map<std::vector<int>, std::uint32_t> agreements_ TUTTI_GUARDED_BY(shared_.mutex);
   CommAgent agent_;
 };
 

@@ -72,31 +72,10 @@ net::Packer begin(FrameKind kind, CommId comm) {
   return packer;
 }
 
-net::Packer begin_named(FrameKind kind, const CommName& comm) {
-  net::Packer packer = begin(kind, comm.id);
-  packer.text(comm.members);
-  return packer;
-}
-
 // Whether the frame goes to the ranks of one communicator, whichever ranks forward it.
 bool names_members(std::uint8_t kind) {
-  return kind >= static_cast<std::uint8_t>(FrameKind::kParts) && kind < static_cast<std::uint8_t>(FrameKind::kCalls);
-}
-
-void put(net::Packer* packer, const RankSet& ranks) {
-  packer->number(static_cast<std::uint32_t>(ranks.ranges().size()));
-  for (const RankSet::Range& range : ranks.ranges()) packer->number(range.first).number(range.end);
-}
-
-bool take(net::Unpacker* unpacker, int ranks, RankSet* set) {
-  const auto count = unpacker->number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
-    const auto first = unpacker->number<std::int32_t>();
-    const auto end = unpacker->number<std::int32_t>();
-    if (first < 0 || end <= first || end > ranks) return false;
-    set->add(RankSet(first, end));
-  }
-  return unpacker->ok();
+  const auto frame = static_cast<FrameKind>(kind);
+  return (frame >= FrameKind::kParts && frame < FrameKind::kCalls) || frame >= FrameKind::kProposals;
 }
 
 // Ranks' contributions are mostly alike. So bytes are encoded by their difference from preceding ones: alternately the
@@ -152,6 +131,28 @@ bool take_rank(net::Unpacker* unpacker, int ranks, int* rank) {
 }
 
 }  // namespace
+
+net::Packer begin_named(FrameKind kind, const CommName& comm) {
+  net::Packer packer = begin(kind, comm.id);
+  packer.text(comm.members);
+  return packer;
+}
+
+void put(net::Packer* packer, const RankSet& ranks) {
+  packer->number(static_cast<std::uint32_t>(ranks.ranges().size()));
+  for (const RankSet::Range& range : ranks.ranges()) packer->number(range.first).number(range.end);
+}
+
+bool take(net::Unpacker* unpacker, int ranks, RankSet* set) {
+  const auto count = unpacker->number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
+    const auto first = unpacker->number<std::int32_t>();
+    const auto end = unpacker->number<std::int32_t>();
+    if (first < 0 || end <= first || end > ranks) return false;
+    set->add(RankSet(first, end));
+  }
+  return unpacker->ok();
+}
 
 std::string member_bits(const std::vector<int>& ranks) {
   std::string bits;
@@ -302,7 +303,7 @@ bool unpack_header(net::Unpacker* unpacker, Header* header) {
   header->comm = unpacker->number<CommId>();
   if (names_members(kind)) header->members = unpacker->text();
   return unpacker->ok() && kind >= static_cast<std::uint8_t>(FrameKind::kBye) &&
-         kind <= static_cast<std::uint8_t>(FrameKind::kAnswer);
+         kind <= static_cast<std::uint8_t>(FrameKind::kAgreed);
 }
 
 bool unpack_bye(net::Unpacker* unpacker, int ranks, int* rank) {

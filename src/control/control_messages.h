@@ -39,6 +39,9 @@ enum class FrameKind : std::uint8_t {
   kHere = 16,    // the receipt of kAsk or kProbe
   kAbsent = 17,  // up: a missing rank
   kAnswer = 18,  // down
+  // About one communicator, which the frame names with its members (agreements.h).
+  kProposals = 19,  // up: members' contributions to an agreement
+  kAgreed = 20,     // down: its result
 };
 
 // The id of a communicator. The job's first one, of all its ranks, has 0.
@@ -60,7 +63,7 @@ std::string member_bits(const std::vector<int>& ranks);
 struct Header {
   FrameKind kind = FrameKind::kBye;
   CommId comm = 0;
-  std::string members;  // as in CommName, for the kinds before kCalls
+  std::string members;  // as in CommName, for the kinds that name them
 };
 
 struct Death {
@@ -115,6 +118,11 @@ struct LeaveNotice {
   CallSummary calls;
 };
 
+// The beginning of a frame of a kind that names the members.
+net::Packer begin_named(FrameKind kind, const CommName& comm);
+void put(net::Packer* packer, const RankSet& ranks);
+// False if the set is damaged, or has other ranks than those below `ranks`.
+bool take(net::Unpacker* unpacker, int ranks, RankSet* set);
 std::string pack_bye(int rank);
 std::string pack_death(const Death& death);
 std::string pack_contacts(const std::vector<Contact>& contacts);

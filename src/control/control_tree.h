@@ -11,6 +11,7 @@
 
 #include "base/failure.h"
 #include "base/status.h"
+#include "control/agreement.h"
 #include "control/call_record.h"
 #include "os/clock.h"
 
@@ -74,6 +75,7 @@ struct Witness {
 
 class ControlTree {
  public:
+  using GivesUp = std::function<Status()>;
   virtual ~ControlTree() = default;
   // Collective, only during initialisation: every rank's bytes, by rank.
   virtual Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) = 0;
@@ -104,6 +106,14 @@ class ControlTree {
   // Asks all ranks for their last calls, because this one knows that they differ: all ranks fail as after
   // report_calls(). After watch(); any thread; does not wait for the peers.
   virtual void compare_calls() = 0;
+  // Collective over the members that `own` does not leave out, which make the same calls of agree() with the same
+  // left_out in the same order: the same result on all that live, whichever die meanwhile. The result contains the
+  // contribution of each member that it does not list as failed. Works also after the communicator has failed.
+  //   kMismatch: two ranks have passed other texts of the call. kRemoteError: a rank has left without calling, or this
+  //   one is cut off. kTimeout: a rank has not called by the deadline.
+  // `gives_up`: called while this rank waits, at least every kFailureCheckMs; if it is not ok, that is the result here.
+  // After watch(); one thread at a time.
+  virtual Result<Agreement> agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) = 0;
   // Tells all ranks that this one calls nothing more, and what it has called; waits until all others have done the
   // same, but not longer than `wait_ms`, and not after the communicator has failed. If two ranks have called different
   // operations, or one more than the other, the rank that hears of the other fails all with kMismatch and a text that
@@ -122,7 +132,6 @@ class ControlTree {
   // `gives_up`: called while the new tree's all_gather() waits, at least every kFailureCheckMs; if it is not ok, that
   // is the error of all_gather(). A new tree with `gives_up` fails also if a member has left this tree without making
   // its part of the new one. Empty: all members are expected.
-  using GivesUp = std::function<Status()>;
   virtual Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members, GivesUp gives_up) = 0;
   Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members) {
     return split(id, std::move(members), {});

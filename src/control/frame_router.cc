@@ -36,6 +36,7 @@ bool FrameRouter::hear(const Header& header, net::Unpacker* unpacker, const std:
   if (header.kind < FrameKind::kParts) return hear_of_ranks(header.kind, unpacker, frame, from);
   if (header.kind < FrameKind::kCalls) return hear_for_members(header, unpacker, frame, from);
   if (header.kind == FrameKind::kCalls) return hear_calls(header.comm, unpacker, from);
+  if (header.kind >= FrameKind::kProposals) return agreements_.hear(header, unpacker, from);
   return inquiries_.hear(header, unpacker, from);
 }
 

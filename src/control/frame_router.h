@@ -18,6 +18,7 @@
 
 #include <string>
 
+#include "control/agreements.h"
 #include "control/comm_table.h"
 #include "control/control_messages.h"
 #include "control/healing.h"
@@ -33,12 +34,13 @@ class FrameRouter {
  public:
   // All outlive it.
   FrameRouter(const JobView& view, const CommTable& comms, Neighbours* neighbours, Healing* healing,
-              Inquiries* inquiries, KeptNotices* notices, TreeEvents* events)
+              Inquiries* inquiries, Agreements* agreements, KeptNotices* notices, TreeEvents* events)
       : view_(view),
         comms_(comms),
         neighbours_(*neighbours),
         healing_(*healing),
         inquiries_(*inquiries),
+        agreements_(*agreements),
         notices_(*notices),
         events_(*events) {}
 
@@ -68,6 +70,7 @@ class FrameRouter {
   Neighbours& neighbours_;
   Healing& healing_;
   Inquiries& inquiries_;
+  Agreements& agreements_;
   KeptNotices& notices_;
   TreeEvents& events_;
   EarlyFrames early_;

@@ -51,6 +51,23 @@ int JobView::root() const {
   return found == contacts_.end() ? -1 : found->first;
 }
 
+int JobView::lowest() const {
+  int rank = 0;
+  while (rank < rank_ && !is_there(rank)) ++rank;
+  return rank;
+}
+
+// A parent has a lower rank than its child.
+RankSet JobView::below_self() const {
+  if (attachments_.empty()) return tree_below(rank_, ranks_);
+  std::vector<bool> below(static_cast<std::size_t>(ranks_));
+  return RankSet::where(ranks_, [&](int rank) {
+    const int parent = parent_of(rank);
+    return below[static_cast<std::size_t>(rank)] =
+               rank == rank_ || (parent >= 0 && below[static_cast<std::size_t>(parent)]);
+  });
+}
+
 std::vector<int> JobView::possible_parents() const {
   std::vector<int> result;
   for (int rank = rank_; rank > 0;) result.push_back(rank = tree_parent(rank));

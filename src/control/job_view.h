@@ -55,6 +55,10 @@ class JobView {
 
   // The lowest rank that is there and whose contact is known: it never looks for a parent. -1: there is none.
   [[nodiscard]] int root() const;
+  // The lowest rank that is there: it becomes the root when the tree has healed.
+  [[nodiscard]] int lowest() const;
+  // This rank and all below it, also past ranks that are not there.
+  [[nodiscard]] RankSet below_self() const;
   // The possible parents of this rank: the nearest ancestors first, then the other lower ranks, the lowest first.
   [[nodiscard]] std::vector<int> possible_parents() const;
   // The ranks below `rank` that this rank knows of. past_lost: also those below a rank that is gone. The ranks below

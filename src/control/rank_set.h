@@ -18,6 +18,17 @@ class RankSet {
   RankSet() = default;
   // Empty if end <= first.
   RankSet(int first, int end);
+  // The ranks below `ranks` for which is_in(rank).
+  template <class F>
+  static RankSet where(int ranks, F is_in) {
+    RankSet result;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (!is_in(rank)) continue;
+      if (result.empty() || result.ranges_.back().end != rank) result.ranges_.push_back({rank, rank});
+      ++result.ranges_.back().end;
+    }
+    return result;
+  }
 
   void add(const RankSet& other);
   [[nodiscard]] RankSet without(const RankSet& other) const;

@@ -38,7 +38,8 @@ SocketTree::SocketTree(TreeSeed seed)
       contacts_(&view_, &neighbours_),
       healing_(&view_, &neighbours_, comms_, notices_, seed.secret, seed.silence_ms, this),
       inquiries_(view_, comms_, healing_.search(), &neighbours_),
-      router_(view_, comms_, &neighbours_, &healing_, &inquiries_, &notices_, this),
+      agreements_(view_, comms_, &neighbours_),
+      router_(view_, comms_, &neighbours_, &healing_, &inquiries_, &agreements_, &notices_, this),
       acceptor_(std::move(seed.acceptor)) {
   for (TreeNeighbour& neighbour : seed.neighbours) neighbours_.add(std::move(neighbour));
   // Reserves the entry for the thread's own descriptor, so that it needs no memory later.
@@ -99,13 +100,14 @@ void SocketTree::watch_once() {
   if (acceptor_) acceptor_->prepare(&set_);
   healing_.prepare(&set_);
   inquiries_.prepare(&set_);
+  agreements_.prepare(&set_);
   wake_for_merging();
   if (go_by_ns_ != 0) set_.wake_at(Deadline::after_ms(kLeavingLookMs));
   set_.wake_at(Deadline::after_ms(std::max<std::int64_t>(0, attend_ns_ - now_ns()) / kNsPerMs + 1));
   if (const Status s = set_.wait(); !s.is_ok()) {
     ending_ = true;
     const Status why = s.with_context("the control connections cannot be watched");
-    for (const auto& [id, comm] : comms_.all()) comm->fail_here(why);
+    for (const auto& [id, comm] : comms_.all()) comm->cut_off(why);
     return;
   }
   read_ready();
@@ -119,6 +121,7 @@ void SocketTree::watch_once() {
   healing_.resend();
   if (set_.ready(wake) != 0 || go_by_ns_ != 0) handle_commands();
   inquiries_.advance();
+  agreements_.advance();
   attend_listeners();
   pass_on_due();
   neighbours_.flush();
@@ -183,7 +186,7 @@ bool SocketTree::may_go(const CommAgent& comm) {
 
 // From now on it receives its frames itself. Earlier frames are replayed.
 void SocketTree::welcome(CommAgent* comm) {
-  if (!broken_.is_ok()) return comm->fail_here(broken_);
+  if (!broken_.is_ok()) return comm->cut_off(broken_);
   if (neighbours_.parent() == nullptr) healing_.look_for_parent();
   router_.replay_early(comm);
   for (const auto& [rank, death] : view_.dead()) comm->hear_death(death);
@@ -298,6 +301,7 @@ void SocketTree::on_death(const Death& death, const Neighbour* from) {
     if (neighbour.rank == death.rank && neighbour.socket.valid()) neighbour.ended = true;
   }
   healing_.await_below(death.rank);
+  agreements_.look_again();
 }
 
 // The rank has left for good.
@@ -308,6 +312,7 @@ void SocketTree::on_bye(int rank, const std::string& frame, Neighbour* from) {
   if (!job_is_over()) neighbours_.flood(frame, from);
   for (const auto& [id, comm] : comms_.all()) comm->hear_bye(rank);
   healing_.await_below(rank);
+  agreements_.look_again();
 }
 
 void SocketTree::part_from(Neighbour* neighbour) {
@@ -323,16 +328,19 @@ void SocketTree::on_contacts(std::vector<Contact> contacts, const Neighbour* fro
 void SocketTree::on_attachment(const Attachment& attachment, const std::string& frame, const Neighbour* from) {
   if (!healing_.hear_attachment(attachment, frame, from)) return;
   if (attachment.parent != rank()) inquiries_.forget_owing(attachment.rank);
+  agreements_.look_again();
 }
 
 void SocketTree::on_new_neighbour(int rank) {
   inquiries_.forget_owing(rank);
   contacts_.meet(rank);
+  agreements_.meet(rank);
   for (const auto& [id, comm] : comms_.all()) comm->meet(rank);
 }
 
 void SocketTree::on_placed() {
   inquiries_.inquire_again();
+  agreements_.look_again();
 }
 
 // The ranks below look for another parent.
@@ -341,7 +349,7 @@ void SocketTree::on_no_place(const Status& why) {
   inquiries_.clear();
   healing_.stop();
   acceptor_.reset();
-  for (const auto& [id, comm] : comms_.all()) comm->fail_here(broken_);
+  for (const auto& [id, comm] : comms_.all()) comm->cut_off(broken_);
   neighbours_.close_all();
 }
 

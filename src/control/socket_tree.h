@@ -11,9 +11,9 @@
 //   kept_frames.h       frames kept for later communicators and neighbours
 //   healing.h           new parents (parent_search.h), and ranks that have lost theirs (awaited_ranks.h)
 //   inquiries.h         which ranks are missing?
+//   agreements.h        the same result for all members that live
 // A part reports what it learns about ranks through tree_events.h. Only the tree itself changes the view, and tells the
-// communicators. An agreement on failed ranks belongs beside the inquiries: it reads the view, sends through the
-// neighbours, and has its own frames.
+// communicators.
 //
 // A rank that cannot ask others, because descriptors or memory are missing, fails its communicators and leaves the
 // tree.
@@ -36,6 +36,7 @@
 #include "base/event_fd.h"
 #include "base/service_thread.h"
 #include "base/status.h"
+#include "control/agreements.h"
 #include "control/comm_table.h"
 #include "control/contact_exchange.h"
 #include "control/control_messages.h"
@@ -93,6 +94,7 @@ class SocketTree : private TreeEvents {
   [[nodiscard]] Neighbours& neighbours() { return neighbours_; }
   [[nodiscard]] FrameRouter& router() { return router_; }
   [[nodiscard]] Inquiries& inquiries() { return inquiries_; }
+  [[nodiscard]] Agreements& agreements() { return agreements_; }
   // Tells the communicators made from `comm` that the rank has left it.
   void tell_left(CommId comm, int rank);
 
@@ -134,6 +136,7 @@ class SocketTree : private TreeEvents {
   ContactExchange contacts_;
   Healing healing_;
   Inquiries inquiries_;
+  Agreements agreements_;
   FrameRouter router_;
   std::optional<net::Acceptor> acceptor_;
   std::int64_t attend_ns_ = 0;  // when the rank's other listeners are attended next

@@ -12,6 +12,7 @@
 #include "control/call_ledger.h"
 #include "control/comm_agent.h"
 #include "control/tree_shape.h"
+#include "join/thread_agreements.h"
 #include "net/auth.h"
 #include "os/mutex.h"
 
@@ -37,9 +38,10 @@ struct InProcessControl {
     bool parted = false;                    // it calls nothing more,
     CallSummary calls;                      // and has called this
     bool left = false;
-    Refusal refusal;  // the last
-    Status death;     // the error for the others if it ends without leaving; made in advance, because the rank may end
-                      // for lack of memory
+    bool dead = false;  // it has ended without leaving
+    Refusal refusal;    // the last
+    Status death;  // the error for the others if it ends without leaving; made in advance, because the rank may end
+                   // for lack of memory
   };
   Mutex mutex;
   ConditionVariable changed;
@@ -49,6 +51,7 @@ struct InProcessControl {
   std::vector<std::string> result TUTTI_GUARDED_BY(mutex);
   Status failure TUTTI_GUARDED_BY(mutex);  // the first that was announced
   std::vector<int> departed TUTTI_GUARDED_BY(mutex);
+  ThreadAgreements agreements TUTTI_GUARDED_BY(mutex);
   std::size_t parted TUTTI_GUARDED_BY(mutex) = 0;
   CallLedger ledger TUTTI_GUARDED_BY(mutex);
   std::vector<std::string> decisions TUTTI_GUARDED_BY(mutex);  // all decisions, for ranks that watch later
@@ -106,7 +109,9 @@ class InProcessTree final : public ControlTree {
   ~InProcessTree() override {
     const MutexLock lock(control_->mutex);
     tell_failure(me().death, me().left);
+    me().dead = !me().left;
     me().left = true;
+    control_->changed.notify_all();
     end_children();
     me().failure.reset();
     me().witness = {};
@@ -120,6 +125,7 @@ class InProcessTree final : public ControlTree {
   void tell_decision(const std::string& decision) override;
   Status compare_with_departed() override;
   void compare_calls() override;
+  Result<Agreement> agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) override;
   using ControlTree::split;
   Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members, GivesUp gives_up) override;
   bool finish(std::int64_t wait_ms) override;
@@ -442,7 +448,29 @@ void InProcessTree::leave() {
   part();
   me().witness = {};
   me().left = true;
+  control_->changed.notify_all();
   end_children();
+}
+
+Result<Agreement> InProcessTree::agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) {
+  const MutexLock lock(control_->mutex);
+  if (me().left || !me().failure) return Status::invalid_usage("the communicator has ended");
+  const ThreadAgreements::Name name = control_->agreements.give(rank_, own);
+  const auto members_that = [this](bool InProcessControl::Rank::*state) {
+    control_->mutex.assert_held();
+    const std::vector<InProcessControl::Rank>& all = control_->ranks;
+    return RankSet::where(static_cast<int>(all.size()),
+                          [&](int rank) { return all[static_cast<std::size_t>(rank)].*state; });
+  };
+  control_->changed.notify_all();
+  for (;;) {
+    const RankSet all(0, static_cast<int>(control_->ranks.size()));
+    const auto result = control_->agreements.look(name, all, members_that(&InProcessControl::Rank::dead),
+                                                  members_that(&InProcessControl::Rank::left), deadline.passed());
+    if (result) return control_->changed.notify_all(), *result;
+    if (Status s = gives_up ? gives_up() : Status(); !s.is_ok()) return s;
+    control_->changed.wait_until(control_->mutex, Deadline::after_ms(deadline.left_ms(kFailureCheckMs)));
+  }
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ struct Rank {
   bool ready = false;
   int attended = 0;          // how often the tree has attended the rank's listeners
   bool is_attacked = false;  // connections there are not authenticated yet
+  int inside = 0;            // the number of its threads that use its communicators
 
   Status join_job(const UniqueIdBytes& id, int rank, int ranks) {
     Settings settings;
@@ -165,6 +166,7 @@ class Family {
     if (self.status.is_ok() && is_in(members_, rank)) self.status = self.split_off(7, members_);
     self.ready = true;
     world_.pass(end_);
+    while (self.inside != 0) static_cast<void>(FailureState().await(Deadline::after_ms(10)));
     self.part.reset();
     self.whole.reset();
   }

@@ -1,0 +1,70 @@
+#include "control/agreement.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/rank_list.h"
+
+namespace tutti::internal::control {
+
+void Tally::add(const Tally& more) {
+  if (more.given.empty()) return;
+  if (given.empty()) {
+    *this = more;
+    return;
+  }
+  if (other.rank < 0) {
+    if (more.other.rank >= 0) {
+      other = more.other.call != caller.call ? more.other : more.caller;
+    } else if (more.caller.call != caller.call) {
+      other = more.caller;
+    }
+  }
+  flags &= more.flags;
+  if (more.caller.rank < caller.rank) {
+    if (other.rank >= 0 && other.call == more.caller.call) other = caller;
+    caller = more.caller;
+    offer = more.offer;
+  }
+  given.add(more.given);
+}
+
+bool Decision::operator==(const Decision& as) const {
+  return outcome == as.outcome && flags == as.flags && offer == as.offer && ranks == as.ranks;
+}
+
+std::optional<Decision> decide(const Tally& tally, const RankSet& members, const RankSet& dead, const RankSet& left,
+                               bool late) {
+  Decision decision{Outcome::kMismatch, tally.flags, tally.offer, {}, tally.caller, tally.other};
+  if (tally.other.rank >= 0) return decision;
+  const RankSet missing = members.without(tally.given).without(dead);
+  decision.outcome = Outcome::kLate;
+  decision.ranks = missing;
+  if (!missing.without(left).empty()) return late ? std::optional(decision) : std::nullopt;
+  decision.outcome = missing.empty() ? Outcome::kAgreed : Outcome::kLeft;
+  if (missing.empty()) decision.ranks = members.without(members.without(dead));
+  return decision;
+}
+
+Result<Agreement> result_of(const Decision& decision, const std::function<int(int)>& rank_of) {
+  std::vector<int> ranks;
+  decision.ranks.each([&](int rank) { ranks.push_back(rank_of(rank)); });
+  std::sort(ranks.begin(), ranks.end());
+  const auto who = [&](const Caller& caller) { return fmt::format("rank {}", rank_of(caller.rank)); };
+  switch (decision.outcome) {
+    case Outcome::kAgreed: return Agreement{decision.flags, decision.offer, std::move(ranks)};
+    case Outcome::kMismatch:
+      return Status::mismatch(fmt::format("{} has called {}, but {} has called {}", who(decision.caller),
+                                          decision.caller.call, who(decision.other), decision.other.call));
+    case Outcome::kLeft:
+      return Status::remote(
+          fmt::format("{} left the communicator and did not call {}", list_ranks(ranks), decision.caller.call));
+    case Outcome::kLate: break;
+  }
+  std::string text = fmt::format("timed out: {} did not call {}", list_ranks(ranks), decision.caller.call);
+  if (decision.other.rank >= 0) text += fmt::format("; {} has called {}", who(decision.other), decision.other.call);
+  return Status::timeout(std::move(text));
+}
+
+}  // namespace tutti::internal::control

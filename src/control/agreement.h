@@ -1,0 +1,77 @@
+// What the members of a communicator agree on when each has contributed: the same result for all that live.
+//
+// Values and pure functions. Ranks are those of the job (agreements.h), or of one process (join/in_process.cc).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "control/rank_set.h"
+
+namespace tutti::internal {
+
+// What one rank contributes. The calls of all members must be equal.
+struct Proposal {
+  std::string call;           // the text of the call, for errors
+  std::vector<int> left_out;  // members that take no part: ascending ranks of the communicator, equal on all others
+  std::uint64_t flags = ~std::uint64_t{0};
+  std::uint64_t offer = 0;  // an id that only this rank can have drawn
+};
+
+struct Agreement {
+  std::uint64_t flags = 0;  // the bits that all contributions have
+  std::uint64_t offer = 0;  // of the lowest rank that has contributed
+  std::vector<int> failed;  // the members that have died, ascending
+};
+
+namespace control {
+
+// A member, and the call in which it is.
+struct Caller {
+  int rank = -1;  // -1: nobody
+  std::string call;
+};
+
+// The contributions of some members.
+struct Tally {
+  RankSet given;                            // whose
+  std::uint64_t flags = ~std::uint64_t{0};  // their bitwise AND
+  std::uint64_t offer = 0;                  // of the lowest of them
+  Caller caller;                            // the lowest of them
+  Caller other;                             // one whose call differs
+
+  // Associative and commutative, but for the choice of `other`; adding a contribution twice changes nothing.
+  void add(const Tally& more);
+};
+
+enum class Outcome : std::uint8_t {
+  kAgreed = 0,    // ranks: those that have died
+  kMismatch = 1,  // two members have made different calls
+  kLeft = 2,      // ranks: those that left the communicator and did not contribute
+  kLate = 3,      // ranks: those that did not contribute in time; other: one of them that is in another call
+};
+
+struct Decision {
+  Outcome outcome = Outcome::kAgreed;
+  std::uint64_t flags = 0;
+  std::uint64_t offer = 0;
+  RankSet ranks;
+  Caller caller;
+  Caller other;
+  bool operator==(const Decision& as) const;
+};
+
+// Nothing while members are missing that live and may still contribute, unless time is over (`late`). `left`: the
+// members that have left the communicator.
+std::optional<Decision> decide(const Tally& tally, const RankSet& members, const RankSet& dead, const RankSet& left,
+                               bool late);
+
+// The result for a member. rank_of(rank) is the rank in the communicator, in which `decision` names no others.
+Result<Agreement> result_of(const Decision& decision, const std::function<int(int)>& rank_of);
+
+}  // namespace control
+}  // namespace tutti::internal

@@ -1,0 +1,105 @@
+// The agreements of communicators: each member contributes, and all members that live get the same decision, whichever
+// ranks die meanwhile.
+//
+// The lowest rank of the job that lives decides; it need not be a member. Ranks send the contributions of those below
+// them up the tree, merged. When the coordinator has those of all members that live, it decides, and sends the decision
+// down; a rank that gets it forwards it and returns. So each rank sends O(1) messages, and the result takes two passes
+// of the tree. (The two phases of the "early returning agreement" of Herault et al., SC 2015.)
+//
+// If the coordinator dies, the next lowest rank replaces it. A rank's *ballot* is the lowest rank that it believes to
+// live, and so rises only. Frames carry the sender's ballot. With a higher ballot, a rank forgets what it merged
+// before, and sends its own contribution again, with the decision if it has one. It takes no decision of a lower ballot
+// after that. So the new coordinator, which waits for all members that live, learns of each decision that any of them
+// has taken or will take, and decides the same. (A rank that is not a member need not be asked, so it forgets its
+// decision as well.) tests/model/agreement.pml proves this.
+//
+// An agreement is named by the communicator, the members that are left out, and a number: all others make the same
+// calls in the same order.
+//
+// Threads: the tree's only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "control/agreement.h"
+#include "control/agreement_messages.h"
+#include "control/comm_table.h"
+#include "control/control_messages.h"
+#include "control/job_view.h"
+#include "control/neighbours.h"
+#include "net/socket.h"
+
+namespace tutti::internal::control {
+
+class Agreements {
+ public:
+  // All outlive it.
+  Agreements(const JobView& view, const CommTable& comms, Neighbours* neighbours)
+      : view_(view), comms_(comms), neighbours_(*neighbours) {}
+  Agreements(const Agreements&) = delete;
+  Agreements& operator=(const Agreements&) = delete;
+
+  // This rank's contribution. `patience_ms`: how long it waits for the others.
+  void give(const AgreementName& name, const Tally& own, std::int64_t patience_ms);
+  // False if the frame is damaged.
+  bool hear(const Header& header, net::Unpacker* unpacker, Neighbour* from);
+  // Ranks have died, left or moved, or this rank has another parent.
+  void look_again();
+  // A rank has become a neighbour, perhaps again, and may have received nothing.
+  void meet(int rank);
+
+  // In a poll loop: prepare(set), set.wait(), advance().
+  void prepare(net::PollSet* set) const;
+  void advance();
+
+ private:
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  struct Round {
+    AgreementName name;
+    RankSet members;                   // that take part
+    Tally own;                         // empty: this rank has not contributed, or is not a member
+    std::optional<Decision> decision;  // taken by this rank
+    int decided_ballot = -1;           // with which it took it, or forwarded it last
+    std::int64_t end_ns = kNever;      // when the members wait no longer
+    std::uint64_t serial = 0;
+    // With the current ballot:
+    int ballot = 0;
+    Tally tally;                       // all contributions, with `own`
+    RankSet left;                      // members that have left the communicator
+    std::optional<Decision> reported;  // taken by another rank
+    // What the parent has been told.
+    int told_to = -1;  // -1: nothing
+    RankSet told;
+    RankSet told_left;
+    bool told_end = false;     // that there is a decision, or a different call
+    std::int64_t due_ns = 0;   // when contributions must be sent without the rest; 0: none waits
+    std::int64_t wait_ms = 0;  // the next wait for them
+  };
+  Round& round_of(const AgreementName& name);
+  void make_room(const AgreementName& name);
+  void raise(Round* round, int ballot) const;
+  void look_at(Round* round);
+  void pass_up(Round* round);
+  [[nodiscard]] bool is_complete_below(const Round& round) const;
+  void try_to_decide(Round* round, bool late);
+  void take(Round* round, const Decision& decision, const Neighbour* from);
+  void deliver(const Round& round) const;
+  [[nodiscard]] bool coordinates(const Round& round) const;
+  [[nodiscard]] Caller other_call(const Round& round, const RankSet& missing) const;
+  bool on_proposals(const Header& header, net::Unpacker* unpacker, Neighbour* from);
+  bool on_agreed(const Header& header, net::Unpacker* unpacker, const Neighbour* from);
+  void note_left(Round* round) const;
+
+  const JobView& view_;
+  const CommTable& comms_;
+  Neighbours& neighbours_;
+  std::map<std::string, Round> rounds_;  // by AgreementName::key()
+  std::uint64_t begun_ = 0;
+};
+
+}  // namespace tutti::internal::control
