@@ -141,6 +141,45 @@ TUTTI_EXPORT tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId 
  * any number of times, also while other threads are inside an operation, finalize or destroy. Does not wait for peers.
  * flags must be TUTTI_REVOKE_DEFAULT. */
 TUTTI_EXPORT tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
+
+/* ---- Going on after a failure
+ *
+ * The calls below are collective over the ranks of `comm` that live (and, for tuttiCommShrink, are not excluded). They
+ * work in any state of `comm` before tuttiCommFinalize: while it works, after it has failed, and after tuttiCommRevoke.
+ * All ranks make the same of these calls in the same order. They are not operations of `comm`: another thread may be
+ * inside an operation, but not inside another of these calls (tuttiInvalidUsage). If ranks die during a call, before it
+ * or after each other, all others get the same result. It takes two messages on each connection of the ranks' control
+ * tree, plus the time in which a death is noticed.
+ *
+ * tuttiMismatch: two ranks have made different calls. tuttiRemoteError: a rank has left `comm` (tuttiCommFinalize,
+ * tuttiCommDestroy) and did not call; or the other ranks have given this one up. tuttiTimeout: a rank that lives did
+ * not call in time; the text says what it has called instead, if known. All ranks get these errors. A rank that was
+ * stopped for longer than that counts as late. tuttiAborted: only for a rank that has called tuttiCommAbort itself. */
+
+/* *flag = the bitwise AND of the values of all ranks, as MPIX_Comm_agree: the same on all ranks that live. It contains
+ * the value of each rank that tuttiCommGetFailed does not list afterwards. Ends within TUTTI_TIMEOUT_MS. After an error
+ * *flag is unchanged. */
+TUTTI_EXPORT tuttiResult_t tuttiCommAgree(tuttiComm_t comm, uint64_t *flag);
+/* *count = the number of ranks of `comm` that have died, as found by the calls of tuttiCommAgree and tuttiCommShrink so
+ * far: the same on all ranks that have made the same calls. ranks[0..min(capacity, *count)) = these ranks, ascending;
+ * `ranks` may be NULL if capacity is 0. Any thread; waits for no rank. */
+TUTTI_EXPORT tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int capacity, int *count);
+
+/* The flags of tuttiCommShrink. */
+#define TUTTI_SHRINK_DEFAULT 0 /* leaves the operations of `comm` alone */
+#define TUTTI_SHRINK_ABORT 1   /* first ends them, as tuttiCommRevoke */
+/* As ncclCommShrink: *newcomm = a communicator of the ranks of `comm` that live and are not in excludeRanksList, in the
+ * order of their ranks. Excluded ranks do not call; they may live, be stopped or be dead. All other ranks pass the same
+ * list, in any order. It may be empty (excludeRanksCount 0, excludeRanksList NULL): then the ranks find out which of
+ * them live. Ranks that die during the call are left out as well. tuttiCommGetFailed lists all that have died.
+ *
+ * The new communicator shares the same resources as a communicator from tuttiCommSplit, and config has the same
+ * meaning. `comm` stays as it is and must be destroyed. All ranks get their communicator, or all get an error: if one
+ * cannot make its own, it gets the cause, and the others get tuttiRemoteError or the reason. A list that is not valid
+ * (a rank outside `comm`, or the caller) is tuttiInvalidArgument, and the other ranks wait for this one. Ends within
+ * the init timeout, unless ranks die. *newcomm is written only on success; the caller owns it. */
+TUTTI_EXPORT tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int *excludeRanksList, int excludeRanksCount,
+                                           tuttiComm_t *newcomm, const tuttiConfig_t *config, int shrinkFlags);
 /* *error = tuttiSuccess, or the error that failed the communicator. Does not block. A CUDA device that no longer works
  * is detected only when the communicator is finalized or destroyed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);

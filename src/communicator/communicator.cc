@@ -57,6 +57,7 @@ Communicator::Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDev
     : history_(std::make_shared<CallHistory>()),
       epoch_(std::move(epoch)),
       failures_(*epoch_, history_),
+      survivors_(*epoch_, failures_),
       operations_(*epoch_, *history_, failures_, device != nullptr),
       queue_(*epoch_, operations_, failures_) {
   if (device != nullptr) device_ = std::make_unique<DeviceCalls>(std::move(device), *epoch_, failures_, queue_);
@@ -290,7 +291,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish)
 Result<std::unique_ptr<Communicator>> Communicator::make_group(const GroupWish& wish) const {
   const InFloatMode standard;
   // A group can be made from a communicator that had failed before. An abort or a revoke during the call ends the call.
-  const auto gives_up = [this, failed_before = failures_.failed()]() -> Status {
+  const auto gives_up = [this, failed_before = failures_.failed() || wish.after_revoke]() -> Status {
     const bool ended = !failed_before && failures_.failed() && failures_.state().status().code() == Code::kAborted;
     if (!ended && !failures_.is_aborted()) return {};
     return Status::aborted("the communicator that the group is made of has been aborted or revoked");

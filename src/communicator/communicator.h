@@ -24,6 +24,7 @@
 #include "communicator/operations.h"
 #include "communicator/split.h"
 #include "communicator/submission_queue.h"
+#include "communicator/survivors.h"
 #include "device/backend.h"
 #include "epoch/call_history.h"
 #include "epoch/epoch.h"
@@ -105,6 +106,12 @@ class Communicator final {
   // communicator may have failed. Returns when all members have the new communicator, or fails after the init timeout.
   Result<std::unique_ptr<Communicator>> make_group(const GroupWish& wish) const;
 
+  [[nodiscard]] Survivors& survivors() { return survivors_; }
+  // Collective over the members that live; see Survivors::shrink().
+  Result<std::unique_ptr<Communicator>> shrink(const ShrinkWish& wish) {
+    return survivors_.shrink(wish, [this](const GroupWish& group) { return make_group(group); });
+  }
+
   // Waits for queued operations, then tells the peers that this rank leaves, and waits a short time until they do too.
   // kMismatch if the ranks have called different operations. Later operations are refused.
   Status finalize();
@@ -136,6 +143,7 @@ class Communicator final {
   const std::shared_ptr<CallHistory> history_;
   const std::shared_ptr<Epoch> epoch_;
   Failures failures_;
+  Survivors survivors_;
   Operations operations_;
   SubmissionQueue queue_;
   std::unique_ptr<DeviceCalls> device_;  // null: host memory

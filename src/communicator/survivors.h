@@ -1,0 +1,55 @@
+// The members of a communicator that live: what they agree on, and communicators of them.
+//
+// Threads: any. One thread at a time agrees; another is refused.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "base/status.h"
+#include "communicator/failures.h"
+#include "communicator/split.h"
+#include "control/agreement.h"
+#include "epoch/epoch.h"
+#include "os/clock.h"
+#include "os/mutex.h"
+
+namespace tutti::internal {
+
+class Communicator;
+
+// The request of one rank for a communicator of the members that live.
+struct ShrinkWish {
+  std::vector<int> left_out;           // ascending; the same on all other ranks
+  const Settings* settings = nullptr;  // null: those of the communicator
+  Status refused;                      // not ok: this rank takes part only to tell the others that it refuses
+};
+
+class Survivors {
+ public:
+  using MakeGroup = std::function<Result<std::unique_ptr<Communicator>>(const GroupWish&)>;
+  // Both outlive it.
+  Survivors(const Epoch& epoch, const Failures& failures) : epoch_(epoch), failures_(failures) {}
+
+  // Collective over the members that `own` does not leave out: see ControlTree::agree().
+  Result<Agreement> agree(const Proposal& own, Deadline deadline);
+  // Collective over the members that the wish does not leave out and that live: a communicator of these, in their
+  // order. If a member dies meanwhile, they begin again without it. All of them get it, or an error.
+  Result<std::unique_ptr<Communicator>> shrink(const ShrinkWish& wish, const MakeGroup& make_group);
+  // The members that have died, as all agreements of this communicator have found: ascending, the same on all ranks
+  // that have made the same calls.
+  [[nodiscard]] std::vector<int> failed() const TUTTI_EXCLUDES(mutex_);
+
+ private:
+  const Epoch& epoch_;
+  const Failures& failures_;
+  std::atomic<bool> agreeing_{false};  // a thread is inside agree()
+  mutable Mutex mutex_;
+  std::vector<int> failed_ TUTTI_GUARDED_BY(mutex_);
+};
+
+}  // namespace tutti::internal
