@@ -32,7 +32,7 @@ namespace control {
 
 // A member, and the call in which it is.
 struct Caller {
-  int rank = -1;  // -1: nobody
+  int rank = -1;  // -1: none
   std::string call;
 };
 
@@ -44,7 +44,7 @@ struct Tally {
   Caller caller;                            // the lowest of them
   Caller other;                             // one whose call differs
 
-  // Associative and commutative, but for the choice of `other`; adding a contribution twice changes nothing.
+  // Associative and commutative, except the choice of `other`; adding a contribution twice changes nothing.
   void add(const Tally& more);
 };
 

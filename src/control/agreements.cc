@@ -57,7 +57,7 @@ void Agreements::raise(Round* round, int ballot) const {
   if (!round->members.contains(view_.rank())) round->decision.reset();
 }
 
-// No rank that is told to be dead decides.
+// A rank that others take for dead must not decide.
 bool Agreements::coordinates(const Round& round) const {
   return round.ballot == view_.rank() && view_.lowest() == view_.rank();
 }

@@ -240,7 +240,7 @@ TEST_CASE("ranks that make different calls get an error that names both", "[thre
   REQUIRE(wrong_of(outcomes) == "");
 }
 
-TEST_CASE("lists that differ are a timeout on all ranks that says who has called what", "[threads]") {
+TEST_CASE("lists that differ are a timeout on all ranks, with the calls that differ", "[threads]") {
   ::setenv("TUTTI_INIT_TIMEOUT_MS", "1000", 1);
   const auto outcomes = run_threads(4, "shm", [](tuttiComm_t comm, int rank, int) {
     if (rank == 3) return Outcome{};
