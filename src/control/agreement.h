@@ -70,6 +70,11 @@ struct Decision {
 std::optional<Decision> decide(const Tally& tally, const RankSet& members, const RankSet& dead, const RankSet& left,
                                bool late);
 
+// Whether members wait in it, or did until their time was over.
+inline bool may_hold_members(const std::optional<Decision>& decision) {
+  return !decision || decision->outcome == Outcome::kLate;
+}
+
 // The result for a member. rank_of(rank) is the rank in the communicator, in which `decision` names no others.
 Result<Agreement> result_of(const Decision& decision, const std::function<int(int)>& rank_of);
 

@@ -159,7 +159,7 @@ bool Agreements::on_proposals(const Header& header, net::Unpacker* unpacker, Nei
 // A member in another agreement of the communicator.
 Caller Agreements::other_call(const Round& round, const RankSet& missing) const {
   for (const auto& [key, other] : rounds_) {
-    if (other.name.comm.id != round.name.comm.id || &other == &round || other.decision) continue;
+    if (other.name.comm.id != round.name.comm.id || &other == &round || !may_hold_members(other.decision)) continue;
     const RankSet both = missing.without(missing.without(other.tally.given));
     if (!both.empty()) return {both.front(), other.tally.caller.call};
   }

@@ -25,7 +25,7 @@ std::optional<Result<Agreement>> ThreadAgreements::look(const Name& name, RankSe
       for (const auto& [other, elsewhere] : rounds_) {
         const RankSet& missing = round.decision->ranks;
         const RankSet both = missing.without(missing.without(elsewhere.tally.given));
-        if (other != name && !elsewhere.decision && !both.empty()) {
+        if (other != name && control::may_hold_members(elsewhere.decision) && !both.empty()) {
           round.decision->other = {both.front(), elsewhere.tally.caller.call};
         }
       }
