@@ -15,7 +15,7 @@ namespace {
 constexpr double kLimit = 1e6;
 
 // CLI11 joins a type and what is asked of its values: "INT:INT in [1 - 64]" is "INT from 1 to 64", "TEXT:{core,none}"
-// is "core|none", "UINT:SIZE [b, kb(=1024b), ...]" is "SIZE".
+// is "core|none", "UINT:SIZE" is "SIZE".
 std::string readable(const std::string& type) {
   static const std::regex kRange(R"(\w+ in \[(\S+) - (\S+)\])");
   std::istringstream parts(type);
@@ -33,7 +33,7 @@ std::string readable(const std::string& type) {
     } else if (part == "POSITIVE") {
       limits = " above 0";
     } else {
-      name = part.substr(0, part.find(' '));
+      name = part;
     }
   }
   return name + limits;

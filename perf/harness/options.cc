@@ -20,11 +20,11 @@
 #include "ranks.h"
 #include "record.h"
 #include "refusal.h"
+#include "size_value.h"
 
 namespace tutti::internal::perf {
 namespace {
 
-constexpr std::size_t kKibi = 1024;
 constexpr std::size_t kMostSizes = 100'000;  // each with its row
 
 // The arguments as they were written, before they are given a meaning.
@@ -47,39 +47,9 @@ std::string lower(std::string text) {
   return text;
 }
 
-// "8", "4K", "64M", "1.5G", also "4KB" and "4KiB", in bytes (powers of 1024), or nothing.
-std::optional<std::size_t> parse_bytes(const std::string& text) {
-  std::size_t value = 0;
-  const char* const end = text.data() + text.size();
-  auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc()) return std::nullopt;
-  double part = 0;
-  if (stop != end && *stop == '.') {
-    const auto read = std::from_chars(stop, end, part);
-    if (read.ec != std::errc()) return std::nullopt;
-    stop = read.ptr;
-  }
-  const std::string unit = lower(std::string(stop, end));
-  if (unit.empty() || unit == "b") return value;
-  if (const std::string rest = unit.substr(1); !rest.empty() && rest != "b" && rest != "ib") return std::nullopt;
-  int powers = 0;
-  switch (unit[0]) {
-    case 'k': powers = 1; break;
-    case 'm': powers = 2; break;
-    case 'g': powers = 3; break;
-    default: return std::nullopt;
-  }
-  for (; powers > 0; --powers) {
-    if (value > SIZE_MAX / kKibi) return std::nullopt;
-    value *= kKibi;
-    part *= kKibi;
-  }
-  return value + static_cast<std::size_t>(part);
-}
-
 std::size_t bytes_or_throw(const std::string& flag, const std::string& text) {
   const std::optional<std::size_t> bytes = parse_bytes(text);
-  if (!bytes) throw CLI::ValidationError(flag, fmt::format("'{}' is not a size such as 8, 4K, 64M or 1G", text));
+  if (!bytes) throw CLI::ValidationError(flag, not_a_size(text));
   return *bytes;
 }
 

@@ -85,7 +85,7 @@ std::string known_algorithms(std::optional<Collective> collective) {
 }
 
 Status fit_size(Collective collective, std::uint64_t* bytes) {
-  if (*bytes > std::uint64_t{1} << 50) return Status::invalid_argument("--size: is more than 1P, or negative");
+  if (*bytes > std::uint64_t{1} << 50) return Status::invalid_argument("--size: is more than 1P");
   if (!info_of(collective).has_data) *bytes = 0;
   return {};
 }

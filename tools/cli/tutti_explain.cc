@@ -16,6 +16,7 @@
 #include "names.h"
 #include "perf/harness/options.h"
 #include "perf/harness/ranks.h"
+#include "perf/harness/size_value.h"
 #include "selection/prediction.h"
 #include "selection/select.h"
 #include "tools/drawing/picture.h"
@@ -173,7 +174,7 @@ Run add_explain(CLI::App& app, CLI::App** chosen) {
       ->capture_default_str();
   command->add_option("--collective", options->collective)->group("");  // as tutti simulate has it
   command->add_option("-s,--size", options->bytes, "Bytes of the whole vector, all blocks together: 8, 64K, 1M (1M)")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(perf::SizeValue());
   command->add_option("--root", options->root, "Root, for collectives with a root")
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);

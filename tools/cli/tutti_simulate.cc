@@ -21,6 +21,7 @@
 #include "perf/harness/output_file.h"
 #include "perf/harness/progress_line.h"
 #include "perf/harness/refusal.h"
+#include "perf/harness/size_value.h"
 #include "perf/plot/plot.h"
 #include "selection/prediction.h"
 #include "size_table.h"
@@ -370,10 +371,10 @@ int run_simulate(const Options& options) {
 void add_size_options(CLI::App& command, Options& options) {
   CLI::Option* const one =
       command.add_option("-s,--size", options.bytes, "Bytes of the whole vector, all blocks together: 8, 64K, 1M (1M)")
-          ->transform(CLI::AsSizeValue(false));
+          ->transform(perf::SizeValue());
   const auto bound = [&](const char* name, std::uint64_t& value, const char* help) {
     command.add_option(name, value, help)
-        ->transform(CLI::AsSizeValue(false))
+        ->transform(perf::SizeValue())
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 50))
         ->excludes(one);
   };

@@ -14,6 +14,7 @@
 #include "command.h"
 #include "names.h"
 #include "perf/harness/refusal.h"
+#include "perf/harness/size_value.h"
 #include "schedule/layout.h"
 #include "selection/select.h"
 #include "tools/drawing/picture.h"
@@ -165,7 +166,7 @@ Run add_topo(CLI::App& app, CLI::App** chosen) {
   command->add_option("--algorithm", options->algorithm, "Use this algorithm in place of the selected one")
       ->type_name("ALGORITHM");
   command->add_option("-s,--size", options->bytes, "Bytes of the whole vector: 8, 64K, 1M (1M)")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(perf::SizeValue());
   command->add_option("--root", options->root, "Root, for collectives with a root")
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);

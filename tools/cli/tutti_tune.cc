@@ -19,6 +19,7 @@
 #include "perf/harness/options.h"
 #include "perf/harness/progress_line.h"
 #include "perf/harness/ranks.h"
+#include "perf/harness/size_value.h"
 #include "selection/fitting.h"
 #include "selection/tuning.h"
 #include "topology/cluster.h"
@@ -297,8 +298,7 @@ Run add_tune(CLI::App& app, CLI::App** chosen) {
   command->add_option("--seconds", options->seconds, "Time budget in seconds")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  command->add_option("-e,--most-bytes", options->most_bytes, "The largest vector (64M)")
-      ->transform(CLI::AsSizeValue(false));
+  command->add_option("-e,--most-bytes", options->most_bytes, "The largest vector (64M)")->transform(perf::SizeValue());
   command->add_option("--times", options->times, "Append all measured times to this file, comma-separated")
       ->type_name("FILE");
   command->add_flag("--force", options->force, "Replace a file of another machine, or one that cannot be read");

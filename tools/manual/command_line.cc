@@ -59,8 +59,8 @@ Status read_type(const CLI::Option& option, const Choices& choices, Argument& ar
     if (part.front() == '{' && part.back() == '}') {
       argument.value = part.substr(1, part.size() - 2);
       std::replace(argument.value.begin(), argument.value.end(), ',', '|');
-    } else if (part == "FILE" || part.starts_with("SIZE ")) {
-      argument.value = part.substr(0, 4);
+    } else if (part == "FILE" || part == "SIZE") {
+      argument.value = part;
     } else if (std::regex_match(part, found, std::regex(R"(\w+ in \[(\S+) - (\S+)\])"))) {
       if (std::atof(found.str(2).c_str()) < kLimit) {
         add_sentence(argument.help, fmt::format("From {} to {}.", found.str(1), found.str(2)));

@@ -101,7 +101,7 @@ TEST_CASE("unknown flags and unreadable values end with status 2") {
   const std::vector<std::vector<std::string>> bad = {{"--nonsense"},
                                                      {"-b"},
                                                      {"-b", "x"},
-                                                     {"-b", "1T"},
+                                                     {"-b", "1E"},
                                                      {"-b", "-1"},
                                                      {"-b", "1KK"},
                                                      {"-e", "99999999999999999999"},

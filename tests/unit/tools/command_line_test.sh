@@ -411,6 +411,9 @@ expect 0 '^  --memory FLOAT above 0 ' simulate --help
 expect 0 '^  --topology FILE (or by TUTTI_TOPOLOGY)$' explain --help
 expect 0 '^  --seconds FLOAT from 0.1 to 3600 (default 60)$' tune --help
 expect 0 '^  --bind core|numa|none  *Bind' run --help
+expect 2 "^tutti explain: --size: '1Z' is not a size such as 8, 4K" explain -s 1Z
+expect 0 'all_reduce of 1.5 KiB over 2 ranks' explain -n 2 -s 1.5K
+expect 2 '^tutti simulate: --size: is more than 1P$' simulate -s 2P
 expect 2 '^tutti run: -n is required (Number of ranks' run true
 expect 2 '^tutti schedule: algorithm is required$' schedule
 
