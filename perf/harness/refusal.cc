@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <deque>
+#include <regex>
 #include <sstream>
 #include <string_view>
 #include <vector>
@@ -22,11 +23,24 @@ std::string command_of(const CLI::App** app) {
   return command;
 }
 
-// Of CLI11's texts, those that name a type or leave out the short name of an option.
+// "0.100000" as "0.1".
+std::string without_zeros(std::string number) {
+  if (number.find('.') == std::string::npos) return number;
+  number.erase(number.find_last_not_of('0') + 1);
+  if (number.ends_with('.')) number.pop_back();
+  return number;
+}
+
+// Rewrites the texts of CLI11 that name a type, a range or the long name alone.
 std::string rephrased(const CLI::App& command, const CLI::Error& error) {
   const std::string what = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && what.ends_with(" missing")) {
     return fmt::format("{} needs a value", what.substr(0, what.find(':')));
+  }
+  static const std::regex kRange(R"((.*): Value (.*) not in range (\S+) to (\S+))");
+  if (std::smatch found; std::regex_match(what, found, kRange)) {
+    return fmt::format("{}: '{}' is not a number from {} to {}", found.str(1), found.str(2),
+                       without_zeros(found.str(3)), without_zeros(found.str(4)));
   }
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     const std::string name = what.substr(0, what.find(' '));

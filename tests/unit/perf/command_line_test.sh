@@ -44,6 +44,7 @@ refuses_full() {
 }
 
 expect 2 '^all_reduce_perf: --maxbytes needs a value$' "$all_reduce" -b 8 -e
+expect 2 "^all_reduce_perf: --nprocs: 'two' is not a number from 0 to 4096$" "$all_reduce" -p two
 for program in "$all_reduce" "$barrier"; do
   expect 0 '^  -t,--nthreads INT from 1 to 4096$' "$program" --help
   grep -q '^  -w,--warmup_iters INT  *Untimed' out || complain 'a limit in name only is shown'

@@ -414,6 +414,7 @@ expect 0 '^  --bind core|numa|none  *Bind' run --help
 expect 2 "^tutti explain: --size: '1Z' is not a size such as 8, 4K" explain -s 1Z
 expect 0 'all_reduce of 1.5 KiB over 2 ranks' explain -n 2 -s 1.5K
 expect 2 '^tutti simulate: --size: is more than 1P$' simulate -s 2P
+expect 2 "^tutti tune: --seconds: '0' is not a number from 0.1 to 3600$" tune -n 2 --seconds 0
 expect 2 '^tutti run: -n is required (Number of ranks' run true
 expect 2 '^tutti schedule: algorithm is required$' schedule
 
