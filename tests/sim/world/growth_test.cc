@@ -143,6 +143,34 @@ Traffic failing_groups(int ranks) {
   return {after.sends - before.sends, after.bytes - before.bytes, 0};
 }
 
+// For one agreement of all ranks.
+Most agreeing(int ranks) {
+  Gate begin;
+  Gate end;
+  int agreed = 0;
+  JobWorld* world = nullptr;
+  JobWorld job(ranks, seeded(), [&](int rank, Job* own) {
+    world->world().pass(begin);
+    const std::uint64_t bit = std::uint64_t{1} << (rank % 16);
+    auto result =
+        own->tree->agree({"agree", {}, ~bit, 1 + static_cast<std::uint64_t>(rank)}, Deadline::after_ms(10'000), {});
+    agreed += static_cast<int>(result.is_ok() && result->flags == ~std::uint64_t{0xffff} && result->failed.empty());
+    world->world().pass(end);
+  });
+  world = &job;
+  REQUIRE(job.run_to(Phase::kWatching, 60'000));
+  job.world().run_for(2000);
+  const std::vector<Traffic> before = traffic_of(job);
+  job.world().open(&begin);
+  job.world().run_for(2000);
+  CHECK(agreed == ranks);
+  const Most most = most_since(job, before);
+  job.world().open(&end);
+  CHECK(job.run(60'000));
+  CHECK(job.world().finish());
+  return most;
+}
+
 // Up to the end of the first all-gather.
 Most joining(int ranks) {
   JobWorld job(ranks, seeded());
@@ -209,4 +237,15 @@ TEST_CASE("growth: ranks that leave together send a bounded number of messages a
   // ranks.
   CHECK(most.sends <= 24);
   CHECK(most.bytes <= 1024);
+}
+
+TEST_CASE("growth: in an agreement of all ranks each sends a bounded number of messages, with a few ranges of ranks") {
+  const int ranks = GENERATE(16, 64, kMany);
+  const Most most = agreeing(ranks);
+  INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
+  // One to the parent, one to each of four children.
+  CHECK(most.sends <= 5);
+  // The ranks below a rank are one range for each level of the tree, of 8 bytes: 383 bytes with 16 ranks, 415 with
+  // 4096.
+  CHECK(most.bytes <= 450);
 }

@@ -1,9 +1,11 @@
 // Frames of the control tree with messages of many ranks: short if the messages are alike, and refused if damaged.
 #include "control/control_messages.h"
 
+#include <functional>
 #include <random>
 
 #include "catch_compat.h"
+#include "control/agreement_messages.h"
 #include "net/frame.h"
 
 using namespace tutti::internal;
@@ -19,6 +21,33 @@ Parts unpacked(const std::string& frame, int ranks) {
   REQUIRE(header.kind == FrameKind::kParts);
   REQUIRE(unpack_parts(&unpacker, ranks, ranks, &parts));
   return parts;
+}
+
+AgreementName agreement_name() {
+  return {{77, member_bits({1, 2, 4, 6})}, RankSet(2, 3), 5};
+}
+
+Proposals proposals() {
+  Proposals made{agreement_name(), 1, {}, RankSet(6, 7), 30'000, {}};
+  made.tally = {RankSet(4, 5), 0xf0f0, 99, {4, "tuttiCommAgree"}, {6, "tuttiCommShrink"}};
+  made.decision = Decision{Outcome::kLate, 7, 8, RankSet(1, 3), {4, "tuttiCommAgree"}, {6, "tuttiCommShrink"}};
+  return made;
+}
+
+// Whether a job of `ranks` ranks refuses the frame of an agreement.
+bool is_refused_frame(const std::string& frame, int ranks) {
+  net::Unpacker unpacker(frame);
+  Header header;
+  if (!unpack_header(&unpacker, &header)) return true;
+  Proposals taken_proposals;
+  Agreed taken_agreed;
+  if (header.kind == FrameKind::kProposals) return !unpack_proposals(header, &unpacker, ranks, &taken_proposals);
+  return header.kind != FrameKind::kAgreed || !unpack_agreed(header, &unpacker, ranks, &taken_agreed);
+}
+
+bool is_same(const Tally& a, const Tally& b) {
+  return a.given == b.given && a.flags == b.flags && a.offer == b.offer && a.caller.rank == b.caller.rank &&
+         a.caller.call == b.caller.call && a.other.rank == b.other.rank && a.other.call == b.other.call;
 }
 
 }  // namespace
@@ -99,4 +128,82 @@ TEST_CASE("control messages: contacts come out as they went in") {
   taken.clear();
   REQUIRE(unpack_header(&again, &header));
   CHECK_FALSE(unpack_contacts(&again, 4, &taken));
+}
+
+TEST_CASE("control messages: contributions to an agreement and its result come out as they went in") {
+  const Proposals whole = proposals();
+  const std::string frame = pack_proposals(whole);
+  net::Unpacker unpacker(frame);
+  Header header;
+  Proposals taken;
+  REQUIRE(unpack_header(&unpacker, &header));
+  REQUIRE(header.kind == FrameKind::kProposals);
+  REQUIRE(unpack_proposals(header, &unpacker, 7, &taken));
+  CHECK(taken.name.key() == whole.name.key());
+  CHECK(taken.name.members(7) == whole.name.members(7));
+  CHECK(taken.ballot == 1);
+  CHECK(is_same(taken.tally, whole.tally));
+  CHECK(taken.left == whole.left);
+  CHECK(taken.patience_ms == 30'000);
+  REQUIRE(taken.decision.has_value());
+  CHECK(*taken.decision == *whole.decision);
+  CHECK(taken.decision->other.call == "tuttiCommShrink");
+
+  const std::string answer = pack_agreed({whole.name, 3, *whole.decision});
+  net::Unpacker again(answer);
+  Agreed agreed;
+  REQUIRE(unpack_header(&again, &header));
+  REQUIRE(header.kind == FrameKind::kAgreed);
+  REQUIRE(unpack_agreed(header, &again, 7, &agreed));
+  CHECK(agreed.name.key() == whole.name.key());
+  CHECK(agreed.ballot == 3);
+  CHECK(agreed.decision == *whole.decision);
+}
+
+TEST_CASE("control messages: frames of agreements that are damaged are refused, and read within their bounds") {
+  for (const std::string& whole : {pack_proposals(proposals()), pack_agreed({agreement_name(), 3, Decision{}})}) {
+    CHECK_FALSE(is_refused_frame(whole, 7));
+    CHECK(is_refused_frame(whole + "z", 7));
+    CHECK(is_refused_frame(whole, 2));
+    for (std::size_t length = 0; length < whole.size(); ++length) {
+      CHECK(is_refused_frame(whole.substr(0, length), 7));
+    }
+    std::mt19937 random(3);
+    for (int round = 0; round < 20'000; ++round) {
+      std::string damaged = whole;
+      for (auto changes = 1 + random() % 3; changes > 0; --changes) {
+        damaged[random() % damaged.size()] = static_cast<char>(random());
+      }
+      (void)is_refused_frame(damaged, 7);
+    }
+  }
+}
+
+TEST_CASE("control messages: contents of agreements that no rank sends are refused") {
+  const std::vector<std::function<void(Proposals*)>> wrong = {
+      [](Proposals* p) { p->ballot = 7; },
+      [](Proposals* p) { p->ballot = -1; },
+      [](Proposals* p) { p->patience_ms = -1; },
+      [](Proposals* p) { p->patience_ms = std::int64_t{1} << 41; },
+      [](Proposals* p) { p->left = RankSet(6, 8); },
+      [](Proposals* p) { p->name.left_out = RankSet(6, 8); },
+      [](Proposals* p) { p->tally.given = RankSet(6, 8); },
+      [](Proposals* p) { p->tally.given = {}; },
+      [](Proposals* p) { p->tally.caller.rank = -1; },
+      [](Proposals* p) { p->tally.caller.rank = 7; },
+      [](Proposals* p) { p->tally.other.rank = -2; },
+      [](Proposals* p) { p->tally.caller.call = std::string(5000, 'x'); },
+      [](Proposals* p) { p->decision->outcome = static_cast<Outcome>(4); },
+      [](Proposals* p) { p->decision->ranks = RankSet(6, 8); },
+      [](Proposals* p) {
+        p->decision->outcome = Outcome::kMismatch;
+        p->decision->other = {};
+      },
+  };
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    INFO("change " << i);
+    Proposals changed = proposals();
+    wrong[i](&changed);
+    CHECK(is_refused_frame(pack_proposals(changed), 7));
+  }
 }
