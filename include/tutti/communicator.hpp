@@ -6,6 +6,7 @@
 #define TUTTI_COMMUNICATOR_HPP_
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <iterator>
 #include <map>
@@ -95,6 +96,28 @@ class Communicator {
     tuttiComm_t comm = nullptr;
     check(tuttiCommSplit(get(), color, key, &comm, config), get());
     return Communicator(comm);
+  }
+  // Of the ranks that live and are not in `excluded`, in the order of their ranks. Collective over these ranks, which
+  // pass the same `excluded`; also after a failure. `flags`: those of tuttiCommShrink.
+  [[nodiscard]] Communicator shrink(std::vector<int> excluded = {}, int flags = TUTTI_SHRINK_DEFAULT,
+                                    const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t comm = nullptr;
+    check(tuttiCommShrink(get(), excluded.data(), static_cast<int>(excluded.size()), &comm, config, flags), get());
+    return Communicator(comm);
+  }
+  // The bitwise AND of the flags of all ranks that live: the same on all of them. Collective over these ranks, also
+  // after a failure.
+  [[nodiscard]] std::uint64_t agree(std::uint64_t flag) {
+    check(tuttiCommAgree(get(), &flag), get());
+    return flag;
+  }
+  // The ranks that have died, as found by agree() and shrink() so far: ascending. Any thread.
+  [[nodiscard]] std::vector<int> failed() const {
+    std::vector<int> ranks(static_cast<std::size_t>(size()));
+    int count = 0;
+    check(tuttiCommGetFailed(get(), ranks.data(), static_cast<int>(ranks.size()), &count), get());
+    ranks.resize(static_cast<std::size_t>(count));
+    return ranks;
   }
 
   // This rank's number, from 0.

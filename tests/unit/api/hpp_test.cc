@@ -84,6 +84,45 @@ TEST_CASE("a communicator is split") {
         }) == "");
 }
 
+TEST_CASE("ranks agree, and those that are not excluded make a communicator") {
+  CHECK(on_ranks(3, [](Communicator& comm) -> std::string {
+          const std::uint64_t bit = std::uint64_t{1} << comm.rank();
+          if (comm.agree(~bit) != ~std::uint64_t{7}) return "a wrong flag";
+          if (!comm.failed().empty()) return "a living rank counts as failed";
+          if (comm.rank() == 1) return "";
+          Communicator pair = comm.shrink({1}, TUTTI_SHRINK_ABORT);
+          if (pair.size() != 2 || pair.rank() != comm.rank() / 2) return "another order";
+          int sum = comm.rank();
+          pair.all_reduce(&sum, &sum, 1);
+          if (sum != 2) return "a wrong sum";
+          return comm.async_error() == tuttiAborted ? "" : "the operations were not ended";
+        }) == "");
+  CHECK(on_ranks(1, [](Communicator& comm) -> std::string {
+          return thrown([&] { (void)comm.shrink({0}); }) == tuttiInvalidArgument ? "" : "no error";
+        }) == "");
+}
+
+TEST_CASE("ranks go on without one that has ended") {
+  std::vector<Communicator> comms = Communicator::in_process(3);
+  comms[1].abort();
+  std::vector<std::string> wrong(3);
+  std::vector<std::thread> threads;
+  for (const std::size_t rank : {0U, 2U}) {
+    threads.emplace_back([&, rank] {
+      try {
+        Communicator rest = comms[rank].shrink({1});
+        int sum = 1;
+        rest.all_reduce(&sum, &sum, 1);
+        if (rest.size() != 2 || sum != 2) wrong[rank] = "a wrong sum";
+      } catch (const std::exception& e) {
+        wrong[rank] = e.what();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == std::vector<std::string>(3));
+}
+
 TEST_CASE("every collective through C++") {
   const std::string wrong = on_ranks(3, [](Communicator& comm) -> std::string {
     const int rank = comm.rank();
