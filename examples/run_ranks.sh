@@ -1,11 +1,11 @@
 #!/bin/bash
 # Starts N ranks of a program on this machine with nothing but tutti's own variables.
-# Usage: run_ranks.sh N PROGRAM [ARGUMENT...]
+# Usage: run_ranks.sh [--lose-one] N PROGRAM [ARGUMENT...]
 set -euo pipefail
 
 usage() {
-  echo "Usage: ${0##*/} N PROGRAM [ARGUMENT...]" >&2
-  echo "Starts N ranks of PROGRAM on this machine (N from 1)." >&2
+  echo "Usage: ${0##*/} [--lose-one] N PROGRAM [ARGUMENT...]" >&2
+  echo "Starts N ranks of PROGRAM on this machine (N from 1). --lose-one: exactly one of them must be killed." >&2
   exit 2
 }
 
@@ -25,6 +25,11 @@ stop() {
   exit $((128 + $1))
 }
 
+expected=0
+if [[ ${1:-} == --lose-one ]]; then
+  expected=1
+  shift
+fi
 (($# >= 2)) || usage
 [[ $1 =~ ^[1-9][0-9]{0,5}$ ]] || usage
 ranks=$1
@@ -42,5 +47,11 @@ for ((rank = 0; rank < ranks; ++rank)); do
   pids+=($!)
 done
 status=0
-for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+killed=0
+for pid in "${pids[@]}"; do
+  ended=0
+  wait "$pid" || ended=$?
+  if ((ended == 128 + 9)); then killed=$((killed + 1)); elif ((ended != 0)); then status=1; fi
+done
+((killed == expected)) || status=1
 exit $status
