@@ -106,7 +106,7 @@ class Calls:
     def told(self, error: Error) -> Error:
         """What to raise for an error of a call: where the communicator has failed before, that it has."""
         if error.code == self._failed and error.__cause__ is None:
-            text = f"the communicator has failed before: it can only be destroyed or aborted. What failed it: {error}"
+            text = f"the communicator has failed before: it can only be shrunk, destroyed or aborted. What failed it: {error}"
             return error_of(error.code, text)
         if error.code not in (InvalidArgument.code, InvalidUsage.code):
             self.note_raised()

@@ -54,6 +54,10 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId *id);
 tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
+tuttiResult_t tuttiCommAgree(tuttiComm_t comm, uint64_t *flag);
+tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int capacity, int *count);
+tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int *excludeRanksList, int excludeRanksCount, tuttiComm_t *newcomm,
+    const tuttiConfig_t *config, int shrinkFlags);
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count);
 tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);

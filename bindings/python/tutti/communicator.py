@@ -2,6 +2,7 @@
 
 import enum
 import weakref
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,32 @@ class Communicator(VectorCollectives):
         handle, settings = ffi.new("tuttiComm_t *"), c_config(config)
         self._check(lib.tuttiCommSplit(self.handle, -1 if color is None else color, key, handle, settings[0]))
         return None if handle[0] == ffi.NULL else type(self)(handle[0])
+
+    def shrink(self, exclude: Iterable[int] = (), config: Config | None = None, abort: bool = False) -> "Communicator":
+        """A communicator of the ranks that live and are not in `exclude`, in the order of their ranks.
+
+        These ranks call it with the same `exclude`; it works also after a failure. abort=True: it first ends the
+        operations of this communicator, as revoke().
+        """
+        ranks = list(exclude)
+        handle, settings, excluded = ffi.new("tuttiComm_t *"), c_config(config), ffi.new("int[]", ranks)
+        check(lib.tuttiCommShrink(self.handle, excluded, len(ranks), handle, settings[0], int(abort)))
+        return type(self)(handle[0])
+
+    def agree(self, flag: int) -> int:
+        """The bitwise AND of the flags, of 64 bits, of all ranks that live: the same on all of them.
+
+        The ranks that live call it; it works also after a failure.
+        """
+        agreed = ffi.new("uint64_t *", flag)
+        check(lib.tuttiCommAgree(self.handle, agreed))
+        return int(agreed[0])
+
+    def failed(self) -> list[int]:
+        """The ranks that have died, as found by agree() and shrink() so far. Waits for no rank."""
+        ranks, count = ffi.new("int[]", self.size), ffi.new("int *")
+        check(lib.tuttiCommGetFailed(self.handle, ranks, self.size, count))
+        return list(ranks[0 : count[0]])
 
     def unique_id(self) -> bytes:
         """As tutti.unique_id(), with the settings of this communicator, for ranks that come later."""

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -134,6 +135,46 @@ def test_death_of_a_rank() -> None:
     ranks.run(2, body, dies=(1,))
 
 
+def test_ranks_go_on_without_a_killed_one() -> None:
+    def body(comm: tutti.Communicator) -> tuple[list[int], int, float]:
+        comm.barrier()
+        if comm.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with pytest.raises(tutti.RemoteError, match="rank 1"):
+            while True:
+                comm.all_reduce(np.ones(1000))
+        assert comm.agree(0b1110 if comm.rank == 0 else 0b0111) == 0b0110
+        with comm.shrink() as rest:
+            total = rest.all_reduce(np.full(1000, comm.rank, np.float64))
+            assert (total == 5).all() and rest.failed() == []
+            return comm.failed(), rest.rank, rest.size
+
+    assert ranks.run(4, body, dies=(1,)) == [([1], 0, 3), None, ([1], 1, 3), ([1], 2, 3)]
+
+
+def test_shrink_excludes_ranks() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        if comm.rank != 1:
+            with comm.shrink([1]) as pair:
+                assert (pair.rank, pair.size) == (comm.rank // 2, 2)
+                assert pair.all_reduce(np.array([comm.rank]))[0] == 2
+        assert comm.all_reduce(np.array([1]))[0] == 3 and comm.failed() == []
+        assert comm.agree(2**64 - 1 - (1 << comm.rank)) == 2**64 - 8
+        if comm.rank != 1:
+            with comm.shrink((1,), tutti.Config(algorithm="all_reduce:ring"), abort=True) as pair:
+                assert pair.explain("all_reduce", 8).startswith("ring")
+            assert isinstance(comm.error(), tutti.Aborted)
+        for wrong in (-1, 3, comm.rank):
+            with pytest.raises(tutti.InvalidArgument, match=str(wrong)):
+                comm.shrink([wrong])
+        for wrong in (-1, 2**64):
+            with pytest.raises(OverflowError):
+                comm.agree(wrong)
+        comm.abort()
+
+    ranks.run_threads(3, body)
+
+
 def test_timeout() -> None:
     def body(comm: tutti.Communicator) -> None:
         if comm.rank == 0:
@@ -156,7 +197,7 @@ def test_mismatch() -> None:
 
 def test_calls_after_a_failure_say_that_it_was_before() -> None:
     """The class and the code stay those of the failure; what is refused for itself is refused as ever."""
-    before = "has failed before: it can only be destroyed or aborted.*rank 1 runs operation 1, all_reduce"
+    before = "has failed before: it can only be shrunk, destroyed or aborted.*rank 1 runs operation 1, all_reduce"
 
     def body(comm: tutti.Communicator) -> None:
         values = np.ones(3)
