@@ -169,9 +169,10 @@ TUTTI_EXPORT tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int 
 #define TUTTI_SHRINK_DEFAULT 0 /* leaves the operations of `comm` alone */
 #define TUTTI_SHRINK_ABORT 1   /* first ends them, as tuttiCommRevoke */
 /* As ncclCommShrink: *newcomm = a communicator of the ranks of `comm` that live and are not in excludeRanksList, in the
- * order of their ranks. Excluded ranks do not call; they may live, be stopped or be dead. All other ranks pass the same
- * list, in any order. It may be empty (excludeRanksCount 0, excludeRanksList NULL): then the ranks find out which of
- * them live. Ranks that die during the call are left out as well. tuttiCommGetFailed lists all that have died.
+ * order of their ranks. Excluded ranks do not call; they may live or be dead. Kill a stopped process first: it forwards
+ * nothing, so ranks below it in the control tree could not take part. All other ranks pass the same list, in any order.
+ * It may be empty (excludeRanksCount 0, excludeRanksList NULL): then the ranks find out which of them live. Ranks that
+ * die during the call are left out as well. tuttiCommGetFailed lists all that have died.
  *
  * The new communicator shares the same resources as a communicator from tuttiCommSplit, and config has the same
  * meaning. `comm` stays as it is and must be destroyed. All ranks get their communicator, or all get an error: if one
