@@ -7,7 +7,7 @@ namespace {
 
 // The text of a call has a few hundred bytes, and a list of ranks.
 constexpr std::size_t kMaxCallBytes = 4096;
-constexpr std::int64_t kMaxPatienceMs = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxAgreementPatienceMs = std::int64_t{1} << 40;
 
 void put(net::Packer* packer, const AgreementName& name) {
   control::put(packer, name.left_out);
@@ -88,7 +88,7 @@ bool unpack_proposals(const Header& header, net::Unpacker* unpacker, int ranks, 
   if (!take(unpacker, ranks, &tally.caller) || !take(unpacker, ranks, &tally.other)) return false;
   if (unpacker->number<std::uint8_t>() != 0 && !take(unpacker, ranks, &proposals->decision.emplace())) return false;
   return unpacker->complete() && proposals->ballot >= 0 && proposals->ballot < ranks && proposals->patience_ms >= 0 &&
-         proposals->patience_ms <= kMaxPatienceMs && tally.given.empty() == (tally.caller.rank < 0);
+         proposals->patience_ms <= kMaxAgreementPatienceMs && tally.given.empty() == (tally.caller.rank < 0);
 }
 
 std::string pack_agreed(const Agreed& agreed) {

@@ -11,10 +11,10 @@ namespace {
 
 // How long contributions wait for those of ranks below that have not called yet.
 constexpr std::int64_t kFirstMs = 50;
-constexpr std::int64_t kLongestMs = 400;
+constexpr std::int64_t kLongestWaitMs = 400;
 // A member that takes part in an agreement has returned from the one before it.
 constexpr std::uint32_t kKept = 2;
-constexpr std::size_t kMaxRounds = 1024;
+constexpr std::size_t kMaxKeptRounds = 1024;
 
 }  // namespace
 
@@ -39,7 +39,7 @@ void Agreements::make_room(const AgreementName& name) {
   AgreementName old = name;
   old.number -= kKept;
   rounds_.erase(old.key());
-  if (rounds_.size() < kMaxRounds) return;
+  if (rounds_.size() < kMaxKeptRounds) return;
   rounds_.erase(std::min_element(rounds_.begin(), rounds_.end(), [](const auto& a, const auto& b) {
     const auto order = [](const Round& round) { return std::pair(!round.decision, round.serial); };
     return order(a.second) < order(b.second);
@@ -123,7 +123,7 @@ void Agreements::pass_up(Round* round) {
   if (!tells_end && (round->due_ns == 0 || now < round->due_ns) && !is_complete_below(*round)) {
     if (round->due_ns != 0) return;
     round->due_ns = now + round->wait_ms * kNsPerMs;
-    round->wait_ms = std::min(2 * round->wait_ms, kLongestMs);
+    round->wait_ms = std::min(2 * round->wait_ms, kLongestWaitMs);
     return;
   }
   const std::int64_t patience_ms = std::max<std::int64_t>(0, round->end_ns - now) / kNsPerMs;
