@@ -45,9 +45,12 @@ class Survivors {
   [[nodiscard]] std::vector<int> failed() const TUTTI_EXCLUDES(mutex_);
 
  private:
+  class Inside;
+  Result<Agreement> agree_inside(const Proposal& own, Deadline deadline) TUTTI_EXCLUDES(mutex_);
+
   const Epoch& epoch_;
   const Failures& failures_;
-  std::atomic<bool> agreeing_{false};  // a thread is inside agree()
+  std::atomic<bool> inside_{false};  // a thread is inside a call
   mutable Mutex mutex_;
   std::vector<int> failed_ TUTTI_GUARDED_BY(mutex_);
 };

@@ -62,6 +62,10 @@ Result<Agreement> result_of(const Decision& decision, const std::function<int(in
           fmt::format("{} left the communicator and did not call {}", list_ranks(ranks), decision.caller.call));
     case Outcome::kLate: break;
   }
+  if (ranks.empty()) {
+    return Status::timeout(
+        fmt::format("timed out: {} waited in {} for its whole timeout", who(decision.caller), decision.caller.call));
+  }
   std::string text = fmt::format("timed out: {} did not call {}", list_ranks(ranks), decision.caller.call);
   if (decision.other.rank >= 0) text += fmt::format("; {} has called {}", who(decision.other), decision.other.call);
   return Status::timeout(std::move(text));

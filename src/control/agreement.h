@@ -52,7 +52,9 @@ enum class Outcome : std::uint8_t {
   kAgreed = 0,    // ranks: those that have died
   kMismatch = 1,  // two members have made different calls
   kLeft = 2,      // ranks: those that left the communicator and did not contribute
-  kLate = 3,      // ranks: those that did not contribute in time; other: one of them that is in another call
+  // ranks: those that did not contribute in time; other: one of them that is in another call. No ranks: `caller` has
+  // waited for its whole timeout.
+  kLate = 3,
 };
 
 struct Decision {

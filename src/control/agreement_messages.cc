@@ -57,6 +57,13 @@ std::string AgreementName::key() const {
   return packer.bytes();
 }
 
+// FNV-1a: the same on all machines.
+std::uint64_t AgreementName::hash() const {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : key()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
 RankSet AgreementName::members(int ranks) const {
   if (comm.members.empty()) return RankSet(0, ranks).without(left_out);
   return RankSet::where(ranks, [&](int rank) { return is_member(comm.members, rank); }).without(left_out);

@@ -20,6 +20,7 @@ struct AgreementName {
   std::uint32_t number = 0;  // among those of the communicator with the same left_out
   // Equal for equal agreements only; the communicator's members follow from its id.
   [[nodiscard]] std::string key() const;
+  [[nodiscard]] std::uint64_t hash() const;
   // Of those that take part. `ranks`: of the job.
   [[nodiscard]] RankSet members(int ranks) const;
 };
@@ -29,7 +30,7 @@ struct Proposals {
   AgreementName name;
   int ballot = 0;
   Tally tally;
-  RankSet left;                  // the members that have left the communicator, as far as the sender knows
+  RankSet left;  // the members that left the communicator without contributing, as far as the sender knows
   std::int64_t patience_ms = 0;  // how long the members wait at most from now on
   std::optional<Decision> decision;
 };

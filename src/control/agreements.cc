@@ -63,7 +63,8 @@ bool Agreements::coordinates(const Round& round) const {
 }
 
 void Agreements::note_left(Round* round) const {
-  if (const CommAgent* const member = comms_.find(round->name.comm.id)) round->left.add(member->departed());
+  if (const CommAgent* const member = comms_.find(round->name.comm.id))
+    round->left.add(member->left_without(round->name));
 }
 
 // ---- Contributions ------------------------------------------------------------------------------
@@ -75,6 +76,22 @@ void Agreements::give(const AgreementName& name, const Tally& own, std::int64_t 
   round.end_ns = std::min(round.end_ns, now_ns() + patience_ms * kNsPerMs);
   if (round.decision) deliver(round);  // the others have not waited for this rank
   look_at(&round);
+}
+
+void Agreements::give_up(const AgreementName& name, const Caller& self) {
+  Round& round = round_of(name);
+  if (!round.decision) round.decision = Decision{Outcome::kLate, 0, 0, {}, self, {}};
+  deliver(round);
+  look_at(&round);
+}
+
+std::vector<std::uint64_t> Agreements::contributed_to(CommId comm) const {
+  std::vector<std::uint64_t> result;
+  for (const auto& [key, round] : rounds_) {
+    if (round.name.comm.id == comm && !round.own.given.empty()) result.push_back(round.name.hash());
+  }
+  std::sort(result.begin(), result.end());
+  return result;
 }
 
 void Agreements::look_again() {
@@ -145,7 +162,10 @@ bool Agreements::on_proposals(const Header& header, net::Unpacker* unpacker, Nei
   raise(&round, heard.ballot);
   round.tally.add(heard.tally);
   round.left.add(heard.left);
-  if (heard.decision && !round.reported) round.reported = std::move(heard.decision);
+  // A rank that has given up differs from those that have a result.
+  if (heard.decision && (!round.reported || round.reported->outcome == Outcome::kLate)) {
+    round.reported = std::move(heard.decision);
+  }
   if (round.decided_ballot != round.ballot) {
     look_at(&round);
   } else {
@@ -167,10 +187,9 @@ Caller Agreements::other_call(const Round& round, const RankSet& missing) const 
 }
 
 void Agreements::try_to_decide(Round* round, bool late) {
-  const RankSet dead = RankSet::where(view_.ranks(), [this](int rank) { return view_.dead().contains(rank); });
-  RankSet left = round->left;
-  for (const int rank : view_.gone()) left.add(RankSet(rank, rank + 1));
-  std::optional<Decision> decision = decide(round->tally, round->members, dead, left, late);
+  const RankSet dead =
+      RankSet::where(view_.ranks(), [&](int rank) { return !view_.is_there(rank) && !round->left.contains(rank); });
+  std::optional<Decision> decision = decide(round->tally, round->members, dead, round->left, late);
   if (!decision) return;
   if (round->decision) {
     decision = round->decision;

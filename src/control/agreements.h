@@ -13,6 +13,9 @@
 // has taken or will take, and decides the same. (A rank that is not a member need not be asked, so it forgets its
 // decision as well.) tests/model/agreement.pml proves this.
 //
+// A member that has contributed may leave the communicator, and is awaited like others: its process sends what it has.
+// If it has left the job, it counts as dead.
+//
 // An agreement is named by the communicator, the members that are left out, and a number: all others make the same
 // calls in the same order.
 //
@@ -25,6 +28,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "control/agreement.h"
 #include "control/agreement_messages.h"
@@ -46,6 +50,10 @@ class Agreements {
 
   // This rank's contribution. `patience_ms`: how long it waits for the others.
   void give(const AgreementName& name, const Tally& own, std::int64_t patience_ms);
+  // The rank's time is over: it takes the decision that the others are late, unless it has taken another.
+  void give_up(const AgreementName& name, const Caller& self);
+  // AgreementName::hash() of those of the communicator to which this rank has contributed last, ascending.
+  [[nodiscard]] std::vector<std::uint64_t> contributed_to(CommId comm) const;
   // False if the frame is damaged.
   bool hear(const Header& header, net::Unpacker* unpacker, Neighbour* from);
   // Ranks have died, left or moved, or this rank has another parent.
@@ -70,7 +78,7 @@ class Agreements {
     // With the current ballot:
     int ballot = 0;
     Tally tally;                       // all contributions, with `own`
-    RankSet left;                      // members that have left the communicator
+    RankSet left;                      // members that left the communicator without contributing
     std::optional<Decision> reported;  // taken by another rank
     // What the parent has been told.
     int told_to = -1;  // -1: nothing

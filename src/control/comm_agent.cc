@@ -65,9 +65,10 @@ bool CommAgent::handle_commands() {
   for (std::vector<CallRecord>& calls : commands.reports) report_own(std::move(calls));
   if (commands.refusal) refusals_.tell(std::move(*commands.refusal), !any_notice_);
   if (commands.contribution) {
-    Contribution& own = *commands.contribution;
+    const Contribution& own = *commands.contribution;
     tree_.agreements().give(own.name, own.tally, own.patience_ms);
   }
+  if (commands.withdrawal) tree_.agreements().give_up(commands.withdrawal->name, commands.withdrawal->tally.caller);
   for (const Question& question : commands.questions) {
     if (!any_notice_) tree_.inquiries().inquire(id(), question);
   }
@@ -282,11 +283,10 @@ void CommAgent::hear_agreed(const AgreementName& name, const Decision& decision)
   shared_.changed.notify_all();
 }
 
-RankSet CommAgent::departed() const {
+RankSet CommAgent::left_without(const AgreementName& name) const {
   RankSet places;
-  {
-    const MutexLock lock(shared_.mutex);
-    places = shared_.departed_places;
+  for (const LeaveNotice& left : shared_.all_departed()) {
+    if (!std::binary_search(left.agreements.begin(), left.agreements.end(), name.hash())) places.add(left.places);
   }
   if (members_.name().members.empty()) return places;
   return RankSet::where(places.empty() ? 0 : members_.ranks(), [&](int job_rank) {
@@ -319,7 +319,7 @@ void CommAgent::on_leave_notices(const std::vector<LeaveNotice>& leave_notices, 
 // Sent once: this rank calls nothing more.
 void CommAgent::send_leave_notice() {
   if (leave_notices_.has_parted()) return;
-  leave_notices_.part(own_calls());
+  leave_notices_.part(own_calls(), tree_.agreements().contributed_to(id()));
   judge_departed();
   leave_notices_.wake_waiting();
   leave_notices_.pass_on(false);

@@ -68,8 +68,8 @@ class CommAgent {
   void hear_answer(const Answer& answer);
   // The decision of an agreement, for a thread that waits for it.
   void hear_agreed(const AgreementName& name, const Decision& decision);
-  // The members that have left, by their ranks in the job.
-  [[nodiscard]] RankSet departed() const;
+  // The members that have left without contributing to the agreement, by their ranks in the job.
+  [[nodiscard]] RankSet left_without(const AgreementName& name) const;
   [[nodiscard]] Whereabouts whereabouts() const;
   // Calls Witness::attend_listeners(), and returns its result. Nothing: there is none yet.
   [[nodiscard]] std::optional<bool> attend_listeners() const;

@@ -42,6 +42,7 @@ struct Commands {
   std::vector<Question> questions;
   std::vector<std::string> decisions;
   std::optional<Contribution> contribution;
+  std::optional<Contribution> withdrawal;  // of one whose time is over
   std::optional<Refusal> refusal;  // the last one
   bool comparing = false;
   bool finishing = false;

@@ -187,15 +187,22 @@ Result<Agreement> ControlComm::agree(const Proposal& own, Deadline deadline, con
   mine.tally = {RankSet(self, self + 1), own.flags, own.offer, {self, own.call}, {}};
   shared_.awaited = mine.name.key();
   shared_.agreed.reset();
-  shared_.commands.contribution = std::move(mine);
+  shared_.commands.contribution = mine;
   tree_->signal();
   Status ended;
+  bool gave_up = false;
   while (!shared_.agreed && ended.is_ok()) {
+    // The tree's thread answers: no decision of the others can come between.
+    if (!gave_up && deadline.passed()) {
+      gave_up = true;
+      shared_.commands.withdrawal = mine;
+      tree_->signal();
+    }
     ended = shared_.cut_off;
     if (ended.is_ok() && gives_up) ended = gives_up();
-    if (ended.is_ok() && deadline.passed())
-      ended = Status::timeout("timed out: rank 0, or the rank that replaces it, does not answer");
-    if (ended.is_ok()) shared_.changed.wait_until(shared_.mutex, Deadline::after_ms(deadline.left_ms(kFailureCheckMs)));
+    if (!ended.is_ok()) break;
+    shared_.changed.wait_until(shared_.mutex,
+                               Deadline::after_ms(gave_up ? kFailureCheckMs : deadline.left_ms(kFailureCheckMs)));
   }
   shared_.awaited.clear();
   if (shared_.agreed) return *std::exchange(shared_.agreed, std::nullopt);

@@ -247,6 +247,8 @@ std::string pack_leave_notices(const CommName& comm, const std::vector<LeaveNoti
     put(&packer, leave_notice.places);
     packer.number(leave_notice.rounds).number(leave_notice.calls.operations).number(leave_notice.calls.hash);
     put(&packer, leave_notice.calls.calls);
+    packer.number(static_cast<std::uint32_t>(leave_notice.agreements.size()));
+    for (const std::uint64_t name : leave_notice.agreements) packer.number(name);
   }
   return packer.bytes();
 }
@@ -373,6 +375,10 @@ bool unpack_leave_notices(net::Unpacker* unpacker, int members, std::vector<Leav
     leave_notice.calls.operations = unpacker->number<std::uint32_t>();
     leave_notice.calls.hash = unpacker->number<std::uint64_t>();
     take(unpacker, &leave_notice.calls.calls);
+    const auto agreements = unpacker->number<std::uint32_t>();
+    for (std::uint32_t name = 0; name < agreements && unpacker->ok(); ++name) {
+      leave_notice.agreements.push_back(unpacker->number<std::uint64_t>());
+    }
     leave_notices->push_back(std::move(leave_notice));
   }
   return unpacker->complete();

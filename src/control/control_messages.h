@@ -116,6 +116,8 @@ struct LeaveNotice {
   RankSet places;            // places among the members, in the order of ranks in the job
   std::uint32_t rounds = 0;  // the number of all-gathers to which each has contributed
   CallSummary calls;
+  // AgreementName::hash() of the last agreements to which each has contributed, ascending.
+  std::vector<std::uint64_t> agreements;
 };
 
 // The beginning of a frame of a kind that names the members.

@@ -14,12 +14,12 @@ constexpr std::int64_t kMergeMs = 20;
 
 }  // namespace
 
-void LeaveNotices::part(const CallSummary& calls) {
+void LeaveNotices::part(const CallSummary& calls, std::vector<std::uint64_t> agreements) {
   parted_ = true;
   own_calls_ = calls;
   last_leave_ns_ = now_ns();
   const MutexLock lock(shared_.mutex);
-  add({members_.own_place(), gathers_.given(), own_calls_});
+  add({members_.own_place(), gathers_.given(), own_calls_, std::move(agreements)});
 }
 
 RankSet LeaveNotices::hear(const LeaveNotice& leave_notice, const Neighbour* from,
@@ -42,10 +42,10 @@ RankSet LeaveNotices::add(const LeaveNotice& leave_notice) {
   shared_.departed_places.add(is_new);
   const auto same = std::find_if(shared_.departed.begin(), shared_.departed.end(), [&](const LeaveNotice& known) {
     return known.rounds == leave_notice.rounds && known.calls.operations == leave_notice.calls.operations &&
-           known.calls.hash == leave_notice.calls.hash;
+           known.calls.hash == leave_notice.calls.hash && known.agreements == leave_notice.agreements;
   });
   if (same == shared_.departed.end()) {
-    shared_.departed.push_back({is_new, leave_notice.rounds, leave_notice.calls});
+    shared_.departed.push_back({is_new, leave_notice.rounds, leave_notice.calls, leave_notice.agreements});
   } else {
     same->places.add(is_new);
   }

@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "control/all_gather.h"
 #include "control/comm_members.h"
@@ -27,8 +28,8 @@ class LeaveNotices {
   LeaveNotices(const CommMembers& members, CommShared* shared, Neighbours* neighbours, AllGather* gathers)
       : members_(members), shared_(*shared), neighbours_(*neighbours), gathers_(*gathers) {}
 
-  // This rank calls nothing after `calls`. REQUIRES: called once.
-  void part(const CallSummary& calls);
+  // This rank calls nothing after `calls`. `agreements`: as in LeaveNotice. REQUIRES: called once.
+  void part(const CallSummary& calls, std::vector<std::uint64_t> agreements);
   // This rank has sent its leave notice: it is not missing here.
   [[nodiscard]] bool has_parted() const { return parted_; }
   // The calls of part(). REQUIRES: has_parted().

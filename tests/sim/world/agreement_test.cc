@@ -35,16 +35,17 @@ class Meeting {
  public:
   Meeting(Family* job, std::string call) : job_(*job), call_(std::move(call)) {}
 
-  // The rank takes part, in a thread of its own.
-  void enter(int rank, std::vector<int> left_out = {}, std::string call = {}) {
+  // The rank takes part, in a thread of its own, and leaves the communicator when it has the result.
+  void enter(int rank, std::vector<int> left_out = {}, std::string call = {}, bool leaves = false) {
     Rank* const self = &job_.at(rank);
     ControlTree* const tree = self->part != nullptr ? self->part.get() : self->whole.get();
     entered_.push_back(rank);
     job_.world().start_thread(
-        self->process, [results = results_, rank, self, tree, left_out, text = call.empty() ? call_ : call] {
+        self->process, [results = results_, rank, self, tree, leaves, left_out, text = call.empty() ? call_ : call] {
           const Proposal own{text, left_out, without(rank), 1000 + static_cast<std::uint64_t>(rank)};
           ++self->inside;
           results->insert_or_assign(rank, tree->agree(own, Deadline::after_ms(kPatienceMs), {}));
+          if (leaves) tree->leave();
           --self->inside;
         });
   }
@@ -344,11 +345,40 @@ TEST_CASE("agreement: a member that does not call is a timeout on all others, wh
   CHECK(job.world().elapsed_ms() < kPatienceMs + 1000);
 }
 
-TEST_CASE("agreement: a coordinator that is stopped for good is a timeout on all others") {
+TEST_CASE("agreement: a coordinator that is stopped for longer than the others wait is late, as they are") {
+  const bool returns = GENERATE(false, true);
   Family job(1, 6, {0, 1, 2, 3, 4, 5});
   Meeting meeting(&job, "agree");
   job.stop(0);
   for (const int rank : {1, 2, 3, 4, 5}) meeting.enter(rank);
   REQUIRE(job.eventually([&] { return meeting.is_over(); }, kPatienceMs + kBoundMs));
   for (const int rank : {1, 2, 3, 4, 5}) CHECK(meeting.error_of(rank).code() == Code::kTimeout);
+  if (!returns) return;
+  // It finds the contributions of all others, and behind them that their time was over.
+  job.world().run_for(GENERATE(0, 10));
+  job.world().go_on(job.at(0).process);
+  meeting.enter(0);
+  REQUIRE(job.eventually([&] { return meeting.is_over(); }, kBoundMs));
+  if (meeting.error_of(0).code() == Code::kTimeout) return;
+  // That was still on its way. The others learn that rank 0 has another result, so their communicator fails.
+  CHECK(meeting.error_of(0).message() == "");
+  for (const int rank : {1, 2, 3, 4, 5}) {
+    CHECK(job.eventually([&] { return job.at(rank).part_failure->failed(); }, kBoundMs));
+  }
+}
+
+TEST_CASE("agreement: a member that has returned and left is asked for its result when the coordinator dies") {
+  const std::uint64_t seed = GENERATE(range(0, kAnySanitizer ? 2 : 10));
+  // Rank 1 tells only the ranks below it of the decision, and dies at each of its steps; so rank 2 decides again.
+  for (std::uint64_t step = 1; step < 60; ++step) {
+    Family job(static_cast<unsigned>(seed), 12, {1, 2, 3, 5, 6, 11});
+    Meeting meeting(&job, "agree");
+    World::at_step(job.at(0).process, step + seed, [&job] { job.kill(0); });
+    World::at_step(job.at(1).process, step, [&job] { job.kill(1); });
+    for (const int rank : {1, 2, 3}) meeting.enter(rank);
+    for (const int rank : {5, 6, 11}) meeting.enter(rank, {}, {}, true);
+    REQUIRE(job.eventually([&] { return meeting.is_over(); }, kBoundMs));
+    INFO("seed " << seed << ", step " << step);
+    REQUIRE(meeting.what_is_wrong() == "");
+  }
 }
