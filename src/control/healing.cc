@@ -21,7 +21,7 @@ Healing::Healing(JobView* view, Neighbours* neighbours, const CommTable& comms, 
       awaited_(*view, dialler_, silence_ms) {}
 
 void Healing::look_for_parent() {
-  if (!stopped_) search_.begin();
+  if (!stopped_) search_.begin(leaves_ ? DialPurpose::kTell : DialPurpose::kSeek);
 }
 
 void Healing::await_below(int gone) {
@@ -34,9 +34,15 @@ void Healing::stop() {
   awaited_.clear();
 }
 
+void Healing::look_for_receiver() {
+  stopped_ = false;
+  leaves_ = true;
+  look_for_parent();
+}
+
 // A rank whose communicators are all over, and that has no ranks below it, needs no parent.
 bool Healing::needs_parent() const {
-  return neighbours_.has_children() || !comms_.all_over();
+  return leaves_ || neighbours_.has_children() || !comms_.all_over();
 }
 
 // A rank that has become the root may have no ranks below it yet.
@@ -69,6 +75,7 @@ void Healing::advance_search(const net::PollSet& set) {
     case ParentSearch::State::kOn: return;
     case ParentSearch::State::kNobody: unheard_ = false; return events_.on_placed();
     case ParentSearch::State::kSilent:
+      if (leaves_) return;
       for (const int rank : view_.possible_parents()) events_.on_death(view_.death_of(rank), nullptr);
       return;
     case ParentSearch::State::kUnable:
@@ -89,6 +96,7 @@ void Healing::attach(ParentSearch::Parent found) {
       neighbours_.add(TreeNeighbour{contact.rank, true, contact.host, contact.pid, std::move(found.socket)});
   unheard_ = false;
   tell_state(&parent);
+  if (leaves_) return;  // the ranks below look for another parent
   neighbours_.flood(pack_attachment(view_.attach_self(contact.rank)), nullptr);
   resends_ = true;
   events_.on_placed();
@@ -111,9 +119,10 @@ void Healing::tell_state(Neighbour* to) {
 void Healing::take_in(std::vector<net::Authenticated> connections) {
   for (net::Authenticated& connection : connections) {
     const int rank = connection.peer.rank;
-    if (connection.peer.index == static_cast<std::uint16_t>(DialPurpose::kQuery)) continue;
+    const auto purpose = static_cast<DialPurpose>(connection.peer.index);
     const Contact* const contact = view_.contact(rank);
-    if (rank <= view_.rank() || contact == nullptr || !view_.is_there(rank)) continue;
+    if (purpose == DialPurpose::kQuery || contact == nullptr || !view_.is_there(rank)) continue;
+    if (purpose == DialPurpose::kSeek && rank <= view_.rank()) continue;
     for (Neighbour& neighbour : neighbours_.all()) {
       if (neighbour.rank == rank) neighbour.close();  // the rank has given up that connection
     }

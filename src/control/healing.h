@@ -50,6 +50,8 @@ class Healing {
   [[nodiscard]] bool is_heard(bool over);
   // From now on this rank looks for no other rank.
   void stop();
+  // After that: this rank has left, and looks for a rank that receives its last messages.
+  void look_for_receiver();
 
   // In a poll loop: prepare(set), set.wait(), advance(set), resend().
   void prepare(net::PollSet* set);
@@ -75,6 +77,7 @@ class Healing {
   bool unheard_ = false;  // notices were forwarded while this rank was looking for a parent
   bool resends_ = false;  // messages may have been lost
   bool stopped_ = false;
+  bool leaves_ = false;  // it has left
 };
 
 }  // namespace tutti::internal::control

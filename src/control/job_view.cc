@@ -11,6 +11,13 @@ JobView::JobView(int ranks, Contact self) : rank_(self.rank), ranks_(ranks) {
   add_contact(std::move(self));
 }
 
+bool JobView::is_any_there() const {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (is_there(rank)) return true;
+  }
+  return false;
+}
+
 bool JobView::add_bye(int rank, std::int64_t now_ns) {
   if (!gone_.insert(rank).second) return false;
   last_bye_ns_ = now_ns;
@@ -76,6 +83,14 @@ std::vector<int> JobView::possible_parents() const {
     if (!ancestors.contains(rank)) result.push_back(rank);
   }
   std::erase_if(result, [&](int rank) { return !is_there(rank) || !contacts_.contains(rank); });
+  return result;
+}
+
+std::vector<int> JobView::possible_receivers() const {
+  std::vector<int> result = possible_parents();
+  for (int rank = rank_ + 1; rank < ranks_; ++rank) {
+    if (is_there(rank) && contacts_.contains(rank)) result.push_back(rank);
+  }
   return result;
 }
 

@@ -28,6 +28,7 @@ class JobView {
   [[nodiscard]] int ranks() const { return ranks_; }
   // Whether it is neither dead nor gone for good.
   [[nodiscard]] bool is_there(int rank) const { return !dead_.contains(rank) && !gone_.contains(rank); }
+  [[nodiscard]] bool is_any_there() const;
 
   // False if it is known already.
   bool add_death(const Death& death) { return dead_.emplace(death.rank, death).second; }
@@ -61,6 +62,8 @@ class JobView {
   [[nodiscard]] RankSet below_self() const;
   // The possible parents of this rank: the nearest ancestors first, then the other lower ranks, the lowest first.
   [[nodiscard]] std::vector<int> possible_parents() const;
+  // The same, and then the higher ranks.
+  [[nodiscard]] std::vector<int> possible_receivers() const;
   // The ranks below `rank` that this rank knows of. past_lost: also those below a rank that is gone. The ranks below
   // this rank are its neighbours' concern.
   [[nodiscard]] std::vector<int> below(int rank, bool past_lost) const;

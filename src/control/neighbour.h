@@ -57,6 +57,9 @@ struct Neighbour {
   std::deque<std::string> heard;  // received before the thread began
   net::FrameWriter writer;
   bool said_bye = false;
+  enum class Receipt : std::uint8_t { kNone, kOwed, kSent };
+  Receipt receipt = Receipt::kNone;  // this rank's answer to the neighbour's bye
+  bool knows_bye = false;            // the neighbour has answered this rank's bye
   bool parting = false;   // it leaves: nothing more is sent to it, but the messages that it forwards are still handled
   bool shut = false;      // this rank has ended its side of the connection
   bool confirmed = true;  // for a rank that looked for a parent: it has chosen this one

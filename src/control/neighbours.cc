@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "control/control_messages.h"
 #include "control/tree_shape.h"
 #include "os/clock.h"
 #include "os/kernel.h"
@@ -68,8 +69,16 @@ bool Neighbours::leads_to(const std::string& members, const Neighbour& neighbour
   return any_member(members, RankSet(0, view_.ranks()).without(tree_below(view_.rank(), view_.ranks())));
 }
 
+// A neighbour that leaves may rely on the receipt, so the frames that this rank has forwarded for it are sent first.
 void Neighbours::flush() {
   for (Neighbour& neighbour : all_) flush(&neighbour);
+  if (!all_sent()) return;
+  for (Neighbour& neighbour : all_) {
+    if (neighbour.receipt != Neighbour::Receipt::kOwed) continue;
+    neighbour.receipt = Neighbour::Receipt::kSent;
+    if (!neighbour.shut) neighbour.writer.queue(pack_bye(neighbour.rank));
+    flush(&neighbour);
+  }
 }
 
 // A broken connection is detected when it is read, because it may still contain a last message.
@@ -78,11 +87,18 @@ void Neighbours::flush(Neighbour* neighbour) {
   if (!neighbour->writer.empty() && !neighbour->writer.flush(neighbour->socket.get()).is_ok()) {
     neighbour->writer = net::FrameWriter();
   }
-  if (neighbour->parting && neighbour->writer.empty()) end_side(neighbour);
+  const bool has_receipt = neighbour->receipt == Neighbour::Receipt::kSent;
+  if (neighbour->parting && has_receipt && neighbour->writer.empty()) end_side(neighbour);
 }
 
 void Neighbours::end_side(Neighbour* neighbour) {
   if (!std::exchange(neighbour->shut, true)) os::kernel().shutdown(neighbour->socket.get(), SHUT_WR);
+}
+
+bool Neighbours::any_knows_bye() const {
+  return std::any_of(all_.begin(), all_.end(), [](const Neighbour& neighbour) {
+    return neighbour.knows_bye || (neighbour.said_bye && !neighbour.parting);
+  });
 }
 
 bool Neighbours::all_sent() const {
@@ -114,7 +130,8 @@ void Neighbours::end_sides() {
     const bool last = std::all_of(all_.begin(), all_.end(), [&](const Neighbour& other) {
       return &other == &neighbour || !other.socket.valid() || other.ended;
     });
-    if (last && neighbour.socket.valid() && neighbour.writer.empty()) end_side(&neighbour);
+    const bool sent = neighbour.writer.empty() && neighbour.receipt != Neighbour::Receipt::kOwed;
+    if (last && neighbour.socket.valid() && sent) end_side(&neighbour);
   }
 }
 

@@ -44,6 +44,8 @@ class Neighbours {
   [[nodiscard]] bool leads_to(const std::string& members, const Neighbour& neighbour) const;
   void flush();
   [[nodiscard]] bool all_sent() const;
+  // Whether a neighbour has received this rank's bye and forwarded it, or leaves as well and will do so.
+  [[nodiscard]] bool any_knows_bye() const;
 
   void prepare(net::PollSet* set);
   // How often look_for_silence() should be called.

@@ -17,9 +17,10 @@ constexpr std::int64_t kNextMs = 20;
 
 }  // namespace
 
-void ParentSearch::begin() {
-  if (search_ || view_.rank() == 0) return;
+void ParentSearch::begin(DialPurpose purpose) {
+  if (search_ || (purpose == DialPurpose::kSeek && view_.rank() == 0)) return;
   search_.emplace();
+  search_->purpose = purpose;
   search_->begin_ns = now_ns() + kPauseMs * kNsPerMs;
   search_->end_ns = search_->begin_ns + silence_ms_ * kNsPerMs;
   search_->pause_ms = kPauseMs;
@@ -102,12 +103,14 @@ ParentSearch::State ParentSearch::ask(bool needed) {
     }
     if (now >= search.end_ns) return end_as(shortage_.is_ok() ? State::kSilent : State::kUnable);
     if (search.left.empty() && std::exchange(search.asked_any, false)) {
+      // A rank that listens no more has left as well, or died.
+      if (search.purpose == DialPurpose::kTell) return end_as(State::kNobody);
       search.begin_ns = now + search.pause_ms * kNsPerMs;  // all have been asked
       search.pause_ms = std::min(search.pause_ms * 2, kLongestPauseMs);
       return State::kOn;
     }
     if (search.left.empty()) {
-      search.left = view_.possible_parents();
+      search.left = search.purpose == DialPurpose::kTell ? view_.possible_receivers() : view_.possible_parents();
       if (search.left.empty() || !needed) return end_as(State::kNobody);
     }
     const int rank = next_candidate();
@@ -127,7 +130,7 @@ int ParentSearch::next_candidate() {
 }
 
 void ParentSearch::dial(int rank) {
-  std::unique_ptr<net::Dial> made = dialler_.dial(rank, DialPurpose::kSeek);
+  std::unique_ptr<net::Dial> made = dialler_.dial(rank, search_->purpose);
   if (made == nullptr) return;
   Candidate& candidate = search_->asked.emplace_back();
   candidate.rank = rank;

@@ -33,8 +33,9 @@ class ParentSearch {
   ParentSearch(const JobView& view, const TreeDialler& dialler, std::int64_t silence_ms)
       : view_(view), dialler_(dialler), silence_ms_(silence_ms) {}
 
-  // Does nothing if a search is on, and on rank 0, which has no lower rank.
-  void begin();
+  // Does nothing if a search is on, and for kSeek on rank 0, which has no lower rank. kTell: this rank has left, and
+  // looks for any rank.
+  void begin(DialPurpose purpose = DialPurpose::kSeek);
   void stop() { search_.reset(); }
   [[nodiscard]] bool is_on() const { return search_.has_value(); }
 
@@ -69,6 +70,7 @@ class ParentSearch {
     bool polled = false;
   };
   struct Search {
+    DialPurpose purpose = DialPurpose::kSeek;
     std::int64_t begin_ns = 0;  // not before this time
     std::int64_t end_ns = 0;    // no candidate is asked after this time
     std::int64_t pause_ms = 0;  // before all are asked again

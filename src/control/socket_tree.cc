@@ -174,7 +174,7 @@ void SocketTree::handle_commands() {
     waiting = !may_go(*comm) || waiting;
     if (may_go(*comm)) dismiss(comm);
   }
-  if (!waiting) go_by_ns_ = 0;
+  if (!waiting && !departing_) go_by_ns_ = 0;
 }
 
 // While no rank receives its leave notice, a rank stays, but only for a limited time.
@@ -208,6 +208,7 @@ void SocketTree::tell_left(CommId comm, int rank) {
 void SocketTree::dismiss(CommAgent* comm) {
   const CommId id = comm->id();
   const bool has_left = comm->leave_notices().has_parted() && broken_.is_ok();
+  const bool is_over = comm->leave_notices().is_over();
   // If memory for this is missing, a few late frames may be kept unnecessarily.
   static_cast<void>(guarded([&] {
                       comms_.add_left(id);
@@ -217,10 +218,12 @@ void SocketTree::dismiss(CommAgent* comm) {
                       for (std::string& frame : comm->farewell()) notices_.keep_farewell(std::move(frame));
                       return Status();
                     }).is_ok());
-  job_over_ = job_over_ || (id == 0 && comm->leave_notices().is_over());
+  job_over_ = job_over_ || (id == 0 && is_over);
   if (!comms_.remove(id)) return comms_.release(id);
   ending_ = true;
-  if (has_left) depart();
+  if (!has_left) return;
+  depart();
+  if (!is_over) await_receipt();
 }
 
 void SocketTree::end() {
@@ -236,6 +239,7 @@ void SocketTree::end() {
 void SocketTree::depart() {
   departing_ = true;
   healing_.stop();
+  static_cast<void>(view_.add_bye(rank(), now_ns()));
   neighbours_.flood(pack_bye(rank()), nullptr);
   const Deadline flushed = Deadline::after_ms(kFlushMs);
   const Deadline closed = Deadline::after_ms(kLingerMs);
@@ -258,6 +262,19 @@ void SocketTree::depart() {
     if (acceptor_) static_cast<void>(acceptor_->take());
     for (Neighbour& neighbour : neighbours_.all()) router_.read_from(&neighbour);
   }
+}
+
+// If all neighbours have died, or are stopped, before they have forwarded this rank's last messages, no other rank
+// knows that it has left, and it would count as dead. So it sends them to any rank that answers, or that looks for a
+// parent.
+void SocketTree::await_receipt() {
+  if (go_by_ns_ == 0) go_by_ns_ = now_ns() + kGoMs * kNsPerMs;
+  const auto is_done = [this] {
+    return neighbours_.any_knows_bye() || !view_.is_any_there() || !broken_.is_ok() || now_ns() >= go_by_ns_;
+  };
+  if (is_done()) return;
+  healing_.look_for_receiver();
+  while (!is_done() && (healing_.search().is_on() || neighbours_.has_parent())) watch_once();
 }
 
 // Sends messages that wait to be merged before this rank's later messages.
@@ -306,13 +323,20 @@ void SocketTree::on_death(const Death& death, const Neighbour* from) {
 
 // The rank has left for good.
 void SocketTree::on_bye(int rank, const std::string& frame, Neighbour* from) {
-  if (from->rank == rank && !std::exchange(from->said_bye, true) && !departing_) part_from(from);
-  if (!view_.add_bye(rank, now_ns())) return;
-  pass_on_at_once();
-  if (!job_is_over()) neighbours_.flood(frame, from);
-  for (const auto& [id, comm] : comms_.all()) comm->hear_bye(rank);
-  healing_.await_below(rank);
-  agreements_.look_again();
+  if (rank == this->rank()) {
+    from->knows_bye = departing_;
+    return;
+  }
+  const bool leaves = from->rank == rank && !std::exchange(from->said_bye, true);
+  if (leaves && !departing_) part_from(from);
+  if (view_.add_bye(rank, now_ns())) {
+    pass_on_at_once();
+    if (!job_is_over()) neighbours_.flood(frame, from);
+    for (const auto& [id, comm] : comms_.all()) comm->hear_bye(rank);
+    healing_.await_below(rank);
+    agreements_.look_again();
+  }
+  if (leaves) from->receipt = Neighbour::Receipt::kOwed;
 }
 
 void SocketTree::part_from(Neighbour* neighbour) {

@@ -21,7 +21,8 @@
 // A rank that leaves says so (kBye) and continues to forward frames between its neighbours until they have ended their
 // sides. A neighbour that stays ends its side at once, and looks for another parent; one that leaves as well ends its
 // side when all its other neighbours have ended theirs. So the messages of ranks that leave at the same time reach
-// every rank that stays.
+// every rank that stays. A neighbour answers the bye with the same frame when it has forwarded everything. If no
+// neighbour has answered, because they have died or are stopped, the rank repeats its last messages to another rank.
 #pragma once
 
 #include <sys/types.h>
@@ -111,6 +112,7 @@ class SocketTree : private TreeEvents {
   void welcome(CommAgent* comm);
   void dismiss(CommAgent* comm);
   void depart();
+  void await_receipt();
   void end();
   void pass_on_at_once();
   void pass_on_due();

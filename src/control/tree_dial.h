@@ -17,6 +17,7 @@ namespace tutti::internal::control {
 enum class DialPurpose : std::uint16_t {
   kSeek = 0,   // it looks for a parent
   kQuery = 1,  // it only asks whether the other one is alive; the completed handshake is the answer
+  kTell = 2,   // it has left, and sends its last messages
 };
 
 class TreeDialler {

@@ -203,3 +203,70 @@ TEST_CASE("leaving: a rank that is stopped while it says so does not make others
     CHECK(job.at(rank).failure->status().message() == "");
   }
 }
+
+namespace {
+
+enum class Fate : std::uint8_t { kKilled, kStopped };
+
+struct Leaving {
+  int ranks;
+  int leaver;
+  int carrier;              // the leaver's only neighbour, not a member of the part
+  std::vector<int> before;  // leave the job before
+};
+
+// The carrier is killed at its n-th step from the moment at which the leaver begins to leave; or it is stopped there,
+// and killed later. False if it has made fewer steps.
+bool leave_past(const Leaving& of, Fate fate, std::uint64_t step, unsigned seed, std::string* wrong) {
+  std::vector<int> absent = of.before;
+  absent.push_back(of.carrier);
+  Family job(seed, of.ranks, all_but(of.ranks, absent));
+  for (const int rank : of.before) job.have(rank, [](Rank* self) { self->whole->leave(); });
+  job.world().run_for(500);
+  Process* const carrier = job.at(of.carrier).process;
+  bool struck = false;
+  World::at_step(carrier, step, [&] {
+    struck = true;
+    fate == Fate::kKilled ? job.kill(of.carrier) : job.stop(of.carrier);
+  });
+  std::int64_t took_ms = job.world().elapsed_ms();
+  job.have(of.leaver, [](Rank* self) {
+    self->part->leave();
+    self->whole->leave();
+  });
+  took_ms = job.world().elapsed_ms() - took_ms;
+  job.world().run_for(200);
+  if (fate == Fate::kStopped) job.kill(of.carrier);
+  job.world().run_for(12'000);
+  wrong->clear();
+  if (took_ms >= 1000) *wrong = fmt::format("the rank takes {} ms to leave", took_ms);
+  const auto number =
+      static_cast<int>(std::find(job.members().begin(), job.members().end(), of.leaver) - job.members().begin());
+  for (const int rank : job.members()) {
+    if (rank == of.leaver) continue;
+    const Status status = job.at(rank).part_failure->status();
+    if (!status.is_ok()) *wrong = fmt::format("rank {} fails: {}", rank, status.message());
+    if (!job.at(rank).part_failure->departed(number)) *wrong += fmt::format("; rank {} has not heard", rank);
+  }
+  return struck;
+}
+
+}  // namespace
+
+TEST_CASE("leaving: other ranks hear that a rank has left though its only neighbour dies at any step") {
+  const auto fate = GENERATE(Fate::kKilled, Fate::kStopped);
+  // A leaf below rank 1; rank 0, of whose children the others have left.
+  const auto of = GENERATE(Leaving{6, 5, 1, {}}, Leaving{7, 0, 1, {2, 3, 4}});
+  constexpr int kMostFindings = 4;
+  int findings = 0;
+  for (unsigned seed = 0; seed < (kAnySanitizer ? 1 : 8); ++seed) {
+    std::string wrong;
+    std::uint64_t step = 1;
+    for (; leave_past(of, fate, step, seed, &wrong) && findings < kMostFindings; ++step) {
+      if (wrong.empty()) continue;
+      FAIL_CHECK("seed " << seed << ", step " << step << ", rank " << of.leaver << ": " << wrong);
+      ++findings;
+    }
+    CHECK(step > 5);
+  }
+}
