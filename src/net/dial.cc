@@ -1,6 +1,7 @@
 #include "net/dial.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "os/clock.h"
 
@@ -31,6 +32,7 @@ void Dial::prepare(PollSet* set) {
     attempt.entry = set->add(attempt.fd.get(), attempt.connected ? attempt.handshake.events() : POLLOUT);
     const std::int64_t silent_ms = (now - attempt.begun_ns) / kNsPerMs;
     if (proven) continue;
+    prepare_second(&attempt, set);
     if (silent_ms < kStaggerMs) {
       may_start = false;
       set->wake_at(Deadline::after_ms(kStaggerMs - silent_ms));
@@ -39,9 +41,45 @@ void Dial::prepare(PollSet* set) {
   }
 }
 
+bool Dial::doubts() const {
+  return options_.first_is_sure && !attempts_.empty() && attempts_.front().absent_since_ns != 0;
+}
+
+void Dial::prepare_second(Attempt* attempt, PollSet* set) {
+  if (attempt->connected || !doubts()) return;
+  if (attempt->second_ns == 0) {
+    const std::int64_t silent_ms = (now_ns() - attempt->begun_ns) / kNsPerMs;
+    if (silent_ms < kSecondMs) return set->wake_at(Deadline::after_ms(kSecondMs - silent_ms));
+    Result<UniqueFd> fd = start_connect(attempt->address);
+    if (fd.is_ok()) attempt->second = std::move(fd).value();
+    attempt->second_ns = now_ns();
+  }
+  attempt->second_polled = attempt->second.valid();
+  if (attempt->second_polled) attempt->second_entry = set->add(attempt->second.get(), POLLOUT);
+}
+
+// If it is connected, it replaces the first connection.
+void Dial::read_second(std::size_t index, const PollSet& set) {
+  Attempt& attempt = attempts_[index];
+  if (!std::exchange(attempt.second_polled, false) || set.ready(attempt.second_entry) == 0) return;
+  const Status connected = connect_result(attempt.second.get());
+  if (connected.code() == Code::kInProgress) return;
+  if (!connected.is_ok()) return fail(&attempt, connected);
+  attempt.fd = std::move(attempt.second);
+  attempt.begun_ns = attempt.second_ns;
+  attempt.polled = false;
+  advance(index);
+}
+
+// Neither connection gets an answer.
+bool Dial::is_silent(const Attempt& attempt) {
+  return attempt.fd.valid() && attempt.second_ns != 0 && now_ns() - attempt.second_ns >= kSecondMs * kNsPerMs;
+}
+
 void Dial::process(const PollSet& set) {
   for (std::size_t i = 0; i < attempts_.size() && !done(); ++i) {
     Attempt& attempt = attempts_[i];
+    if (attempt.fd.valid() && !attempt.connected) read_second(i, set);
     if (!attempt.polled || !attempt.fd.valid()) continue;
     attempt.polled = false;
     if (set.ready(attempt.entry) != 0) {
@@ -84,7 +122,10 @@ bool Dial::gone_for(std::int64_t ms) const {
   const std::int64_t since_ns = now_ns() - ms * kNsPerMs;
   const auto is_absent = [&](const Attempt& a) { return a.absent_since_ns != 0 && a.absent_since_ns <= since_ns; };
   if (connected()) return false;
-  if (options_.first_is_sure && !attempts_.empty() && is_absent(attempts_.front())) return true;
+  if (doubts() && is_absent(attempts_.front())) {
+    return std::all_of(attempts_.begin() + 1, attempts_.end(),
+                       [](const Attempt& a) { return a.fd.valid() ? is_silent(a) : !a.error.empty(); });
+  }
   return std::all_of(attempts_.begin(), attempts_.end(), is_absent);
 }
 
@@ -144,6 +185,7 @@ std::string Dial::likely_cause() const {
 void Dial::begin(Attempt* attempt) {
   attempt->started = true;
   attempt->connected = false;
+  attempt->second_ns = 0;
   attempt->begun_ns = now_ns();
   attempt->handshake = Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_);
   Result<UniqueFd> fd = start_connect(attempt->address);
@@ -176,6 +218,7 @@ void Dial::fail(Attempt* attempt, const Status& why) {
   if (attempt->reached) refused_since_ns_ = now_ns();
   if (why.is_exhaustion()) shortage_.note(why);
   attempt->fd.reset();
+  attempt->second.reset();
   attempt->error = why.message();
   attempt->next_ns = now_ns() + attempt->backoff_ms * kNsPerMs;
   attempt->backoff_ms = std::min(attempt->backoff_ms * 2, kMaxBackoffMs);
@@ -195,6 +238,7 @@ void Dial::advance(std::size_t index) {
     socket_ = std::move(attempt.fd);
   } else if (attempt.handshake.awaits_welcome()) {
     for (Attempt& other : attempts_) {
+      other.second.reset();
       if (&other != &attempt) other.fd.reset();
     }
   }

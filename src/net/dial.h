@@ -30,6 +30,7 @@ class Dial {
  public:
   static constexpr std::int64_t kStaggerMs = 50;      // of silence, before the next address starts
   static constexpr std::int64_t kHandshakeMs = 5000;  // then the attempt is given up and repeated
+  static constexpr std::int64_t kSecondMs = 100;      // of silence, before a second connection; and after it
   static constexpr std::int64_t kMaxBackoffMs = 50;   // between two attempts at one address
 
   Dial(const std::vector<Address>& targets, const Secret& secret, const Claim& mine, std::int32_t expected_rank,
@@ -50,8 +51,9 @@ class Dial {
   [[nodiscard]] bool other_version_for(std::int64_t ms) const;
   // True if for `ms` milliseconds no process, or only one of another job, has listened at the peer's host. Final for a
   // peer that did listen; other failures (no route, no answer) may be temporary network failures. A listener serves all
-  // addresses of its host, so a refusal at the first address is enough if that address is sure, however unreachable
-  // the others are. Else every address must have refused: any of them may be another host's.
+  // addresses of its host, so a refusal at the first address is enough if that address is sure and no other address
+  // answers. A packet filter may have refused, and a packet may have been lost: so an address counts as silent only
+  // when two connections to it get no answer. Else every address must have refused: any of them may be another host's.
   [[nodiscard]] bool gone_for(std::int64_t ms) const;
   // No process listened at an address when it was tried last.
   [[nodiscard]] bool any_refused() const;
@@ -93,10 +95,19 @@ class Dial {
     bool refused = false;                  // no process listens there
     bool silent = false;                   // nothing has come from there in kHandshakeMs
     bool reached = false;                  // `error` is of a connection that had been made, or of this side
+    UniqueFd second{};  // another connection, if the first one gets no answer after a refusal elsewhere
+    bool second_polled = false;
+    std::size_t second_entry = 0;
+    std::int64_t second_ns = 0;  // when it was begun; 0: it was not
   };
   void begin(Attempt* attempt);
   void fail(Attempt* attempt, const Status& why);
   void advance(std::size_t index);
+  // Whether the first address is the peer's and refuses: then other addresses are tried twice.
+  [[nodiscard]] bool doubts() const;
+  void prepare_second(Attempt* attempt, PollSet* set);
+  void read_second(std::size_t index, const PollSet& set);
+  [[nodiscard]] static bool is_silent(const Attempt& attempt);
   [[nodiscard]] bool connected() const;
   // By the system, at every address, for `ms` milliseconds.
   [[nodiscard]] bool refuses_calls_for(std::int64_t ms) const;

@@ -84,6 +84,18 @@ TEST_CASE("a rank that is stopped while its parent dies is waited for") {
   }
 }
 
+TEST_CASE("a living rank is waited for though a filter refuses its first address and a packet to the other is lost") {
+  Family job(GENERATE(range(0U, 10U)), 9, all_but(9, {1}), true);  // rank 7 is below rank 1
+  job.world().filter(job.at(7).process);
+  job.stop(7);
+  job.kill(1);
+  job.world().run_for(20'000);
+  for (const int rank : job.members()) {
+    INFO("rank " << rank);
+    CHECK(job.at(rank).part_failure->status().message() == "");
+  }
+}
+
 TEST_CASE("messages sent while the tree has a gap reach all ranks when it is closed") {
   const unsigned seed = GENERATE(range(0U, kSeeds));
   std::mt19937 random(seed);

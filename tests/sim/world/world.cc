@@ -85,6 +85,15 @@ void World::go_on(Process* process) {
   for (Thread* const thread : std::exchange(process->held, {})) runnable_.push_back(thread);
 }
 
+void World::cut_off(Process* process) {
+  cut_.try_emplace(process->host, now_ns_);
+}
+
+void World::reconnect(Process* process) {
+  cut_.erase(process->host);
+  for (const auto& arrives : std::exchange(kept_, {})) arrives();
+}
+
 bool World::finish() {
   for (Process& process : processes_) kill(&process);
   finishing_ = true;

@@ -123,6 +123,10 @@ class World final : private os::Kernel, private os::Scheduler {
   // Packets from and to its host are kept until it is connected again.
   void cut_off(Process* process);
   void reconnect(Process* process);
+  // REQUIRES: two_networks. From now on a packet filter refuses connections to its host's first address. Those to the
+  // other address succeed; of every two from one host, the first one's first packet is lost, and repeated a second
+  // later.
+  void filter(const Process* process) { filtered_.try_emplace(process->host); }
 
   [[nodiscard]] std::int64_t elapsed_ms() const { return (now_ns_ - begin_ns_) / 1'000'000; }
   [[nodiscard]] std::uint64_t trace() const { return trace_; }
@@ -212,6 +216,7 @@ class World final : private os::Kernel, private os::Scheduler {
   void packet(Socket* from, std::uint32_t to_host, std::function<void()> arrives);
   void deliver(std::uint32_t from_host, std::uint32_t to_host, std::function<void()> arrives);
   void arrive(Socket* client, std::uint64_t where);
+  void connect_filtered(Socket* client, bool inside);
   void refuse(Socket* client, std::uint32_t host);
   void send_reset(Socket* from);
   void end(Socket* socket);
@@ -235,10 +240,11 @@ class World final : private os::Kernel, private os::Scheduler {
   std::uint32_t next_host_ = 0;
   std::uint16_t next_port_ = 20000;
   std::deque<Socket> sockets_;
-  std::vector<Socket*> descriptors_;            // by number minus kFirstFd; null once closed
-  std::map<std::uint64_t, Socket*> listeners_;  // by host and port
-  std::map<std::uint32_t, std::int64_t> cut_;   // hosts, and since when they are cut off
-  std::deque<std::function<void()>> kept_;      // packets from and to them
+  std::vector<Socket*> descriptors_;                                     // by number minus kFirstFd; null once closed
+  std::map<std::uint64_t, Socket*> listeners_;                           // by host and port
+  std::map<std::uint32_t, std::int64_t> cut_;                            // hosts, and since when they are cut off
+  std::deque<std::function<void()>> kept_;                               // packets from and to them
+  std::map<std::uint32_t, std::map<std::uint32_t, unsigned>> filtered_;  // hosts, and the connections from each
 };
 
 }  // namespace tutti::internal::sim

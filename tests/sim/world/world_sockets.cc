@@ -204,15 +204,6 @@ void World::deliver(std::uint32_t from_host, std::uint32_t to_host, std::functio
   });
 }
 
-void World::cut_off(Process* process) {
-  cut_.try_emplace(process->host, now_ns_);
-}
-
-void World::reconnect(Process* process) {
-  cut_.erase(process->host);
-  for (const auto& arrives : std::exchange(kept_, {})) arrives();
-}
-
 // ---- Connections --------------------------------------------------------------------------------
 
 int World::socket(int family, int type) {
@@ -260,15 +251,26 @@ int World::connect(int fd, const sockaddr* address, socklen_t /*length*/) {
   constexpr std::uint32_t kLoopback = 127;
   if (options_.two_networks && to == socket->host + kInside) to = socket->host;
   const bool inside = options_.two_networks && to >> 24 == (socket->host + kInside) >> 24;
-  if (inside && draw(2) == 0) return fails(ENETUNREACH);
+  const bool filtered = filtered_.contains(inside ? to - kInside : to);
+  if (inside && !filtered && draw(2) == 0) return fails(ENETUNREACH);
   socket->kind = Socket::Kind::kStream;
   socket->port = next_port_++;
   socket->peer_host = to >> 24 == kLoopback ? socket->host : to;
   socket->peer_port = ntohs(in.sin_port);
   ++socket->owner->traffic.connects;
-  if (inside) return fails(EINPROGRESS);  // no answer comes
+  if (filtered) connect_filtered(socket, inside);
+  if (filtered || inside) return fails(EINPROGRESS);  // inside, no answer comes
   packet(socket, socket->peer_host, [this, socket] { arrive(socket, key_of(socket->peer_host, socket->peer_port)); });
   return fails(EINPROGRESS);
+}
+
+void World::connect_filtered(Socket* client, bool inside) {
+  if (!inside) return refuse(client, client->peer_host);
+  client->peer_host -= kInside;
+  const bool lost = filtered_[client->peer_host][client->host]++ % 2 == 0;
+  at(now_ns_ + (lost ? 1000 * kMs : 0), [this, client] {
+    packet(client, client->peer_host, [this, client] { arrive(client, key_of(client->peer_host, client->peer_port)); });
+  });
 }
 
 // The client has a connection after one round trip, and the server can accept it when the client has confirmed it.

@@ -172,7 +172,7 @@ TEST_CASE("a peer whose host refuses at the address that leads to it is gone, wh
   if ((which & 2) != 0) targets.push_back(unreachable());
   Dial dial(targets, some_secret(), kMine, -1, {.patient = patient, .first_is_sure = true});
   CHECK_FALSE(dial.gone_for(0));
-  run_for(&dial, 200);
+  run_for(&dial, 300);
   CHECK(dial.gone_for(100));
   CHECK_FALSE(dial.gone_for(1000));
 }
@@ -193,6 +193,20 @@ TEST_CASE("a peer whose host refuses at one address is not gone while a process 
   const Refusing refusing;
   Dial dial({refusing.address, slow.address}, some_secret(), kMine, -1, {.first_is_sure = true});
   run_for(&dial, 200);
+  CHECK_FALSE(dial.gone_for(0));
+}
+
+TEST_CASE("a peer whose host refuses at one address is not gone if a packet to another one was lost") {
+  const SilentListener listener;
+  const Refusing refusing;
+  Dial dial({refusing.address, listener.listener.address}, some_secret(), kMine, -1, {.first_is_sure = true});
+  turn(
+      &dial, [] {}, [&] { return dial.trouble().find("no answer") != std::string::npos; });
+  // Now it would answer. The kernel repeats the lost packet a second later.
+  const UniqueFd accepted = accept_one(listener.listener.fd.get()).value();
+  REQUIRE(accepted.valid());
+  run_for(&dial, 500);
+  CHECK(dial.any_refused());
   CHECK_FALSE(dial.gone_for(0));
 }
 
