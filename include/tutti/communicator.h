@@ -172,7 +172,7 @@ TUTTI_EXPORT tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int 
  * order of their ranks. Excluded ranks do not call; they may live or be dead. Kill a stopped process first: it forwards
  * nothing, so ranks below it in the control tree could not take part. All other ranks pass the same list, in any order.
  * It may be empty (excludeRanksCount 0, excludeRanksList NULL): then the ranks find out which of them live. Ranks that
- * die during the call are left out as well. tuttiCommGetFailed lists all that have died.
+ * die during the call are left out as well. tuttiCommGetFailed lists all that have died, except excluded ones.
  *
  * The new communicator shares the same resources as a communicator from tuttiCommSplit, and config has the same
  * meaning. `comm` stays as it is and must be destroyed. All ranks get their communicator, or all get an error: if one

@@ -75,14 +75,14 @@ void Agreements::give(const AgreementName& name, const Tally& own, std::int64_t 
   round.tally.add(own);
   round.end_ns = std::min(round.end_ns, now_ns() + patience_ms * kNsPerMs);
   if (round.decision) deliver(round);  // the others have not waited for this rank
-  look_at(&round);
+  round.changed = true;
 }
 
 void Agreements::give_up(const AgreementName& name, const Caller& self) {
   Round& round = round_of(name);
   if (!round.decision) round.decision = Decision{Outcome::kLate, 0, 0, {}, self, {}};
   deliver(round);
-  look_at(&round);
+  round.changed = true;
 }
 
 std::vector<std::uint64_t> Agreements::contributed_to(CommId comm) const {
@@ -94,10 +94,14 @@ std::vector<std::uint64_t> Agreements::contributed_to(CommId comm) const {
   return result;
 }
 
+void Agreements::forget(CommId comm) {
+  std::erase_if(rounds_, [comm](const auto& round) { return round.second.name.comm.id == comm; });
+}
+
 void Agreements::look_again() {
   for (auto& [key, round] : rounds_) {
     raise(&round, view_.lowest());
-    look_at(&round);
+    round.changed = true;
   }
 }
 
@@ -105,12 +109,6 @@ void Agreements::meet(int rank) {
   for (auto& [key, round] : rounds_) {
     if (round.told_to == rank) round.told_to = -1;
   }
-}
-
-void Agreements::look_at(Round* round) {
-  if (round->decided_ballot == round->ballot) return;
-  note_left(round);
-  coordinates(*round) ? try_to_decide(round, false) : pass_up(round);
 }
 
 bool Agreements::is_complete_below(const Round& round) const {
@@ -167,7 +165,7 @@ bool Agreements::on_proposals(const Header& header, net::Unpacker* unpacker, Nei
     round.reported = std::move(heard.decision);
   }
   if (round.decided_ballot != round.ballot) {
-    look_at(&round);
+    round.changed = true;
   } else {
     neighbours_.send(pack_agreed({round.name, round.ballot, *round.decision}), from);
   }
@@ -250,13 +248,13 @@ void Agreements::prepare(net::PollSet* set) const {
 void Agreements::advance() {
   const std::int64_t now = now_ns();
   for (auto& [key, round] : rounds_) {
-    if (round.due_ns != 0 && now >= round.due_ns) {
-      pass_up(&round);
-      round.due_ns = 0;
-    }
-    if (round.decided_ballot == round.ballot || !coordinates(round) || now < round.end_ns) continue;
+    const bool is_due = round.due_ns != 0 && now >= round.due_ns;
+    const bool is_late = now >= round.end_ns && coordinates(round);
+    const bool changed = std::exchange(round.changed, false);
+    if (round.decided_ballot == round.ballot || !(changed || is_due || is_late)) continue;
     note_left(&round);
-    try_to_decide(&round, true);
+    coordinates(round) ? try_to_decide(&round, is_late) : pass_up(&round);
+    if (is_due) round.due_ns = 0;
   }
 }
 

@@ -56,12 +56,15 @@ class Agreements {
   [[nodiscard]] std::vector<std::uint64_t> contributed_to(CommId comm) const;
   // False if the frame is damaged.
   bool hear(const Header& header, net::Unpacker* unpacker, Neighbour* from);
+  // All members have left the communicator.
+  void forget(CommId comm);
   // Ranks have died, left or moved, or this rank has another parent.
   void look_again();
   // A rank has become a neighbour, perhaps again, and may have received nothing.
   void meet(int rank);
 
-  // In a poll loop: prepare(set), set.wait(), advance().
+  // In a poll loop: prepare(set), set.wait(), read all frames, advance(). Only that sends and decides: so frames that
+  // arrive together count together.
   void prepare(net::PollSet* set) const;
   void advance();
 
@@ -75,6 +78,7 @@ class Agreements {
     int decided_ballot = -1;           // with which it took it, or forwarded it last
     std::int64_t end_ns = kNever;      // when the members wait no longer
     std::uint64_t serial = 0;
+    bool changed = false;  // since the last advance()
     // With the current ballot:
     int ballot = 0;
     Tally tally;                       // all contributions, with `own`
@@ -91,7 +95,6 @@ class Agreements {
   Round& round_of(const AgreementName& name);
   void make_room(const AgreementName& name);
   void raise(Round* round, int ballot) const;
-  void look_at(Round* round);
   void pass_up(Round* round);
   [[nodiscard]] bool is_complete_below(const Round& round) const;
   void try_to_decide(Round* round, bool late);

@@ -313,7 +313,7 @@ void CommAgent::on_leave_notices(const std::vector<LeaveNotice>& leave_notices, 
   }
   leave_notices_.wake_waiting();
   leave_notices_.pass_on(false);
-  tree_.agreements().look_again();
+  leave_notices_.is_over() ? tree_.agreements().forget(id()) : tree_.agreements().look_again();
 }
 
 // Sent once: this rank calls nothing more.

@@ -43,7 +43,7 @@ struct Commands {
   std::vector<std::string> decisions;
   std::optional<Contribution> contribution;
   std::optional<Contribution> withdrawal;  // of one whose time is over
-  std::optional<Refusal> refusal;  // the last one
+  std::optional<Refusal> refusal;          // the last one
   bool comparing = false;
   bool finishing = false;
   bool leaving = false;

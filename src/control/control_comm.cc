@@ -172,7 +172,7 @@ AgreementName ControlComm::next_agreement(std::vector<int> left_out) {
   for (int& rank : left_out) rank = members_.job_rank_of(rank);
   std::sort(left_out.begin(), left_out.end());
   AgreementName name{members_.name(), {}, agreements_[left_out]++};
-  for (const int rank : left_out) name.left_out.add(RankSet(rank, rank + 1));
+  for (const int rank : left_out) name.left_out.append(rank, rank + 1);
   return name;
 }
 

@@ -145,11 +145,13 @@ void put(net::Packer* packer, const RankSet& ranks) {
 
 bool take(net::Unpacker* unpacker, int ranks, RankSet* set) {
   const auto count = unpacker->number<std::uint32_t>();
+  int above = 0;  // all ranks so far
   for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
     const auto first = unpacker->number<std::int32_t>();
     const auto end = unpacker->number<std::int32_t>();
-    if (first < 0 || end <= first || end > ranks) return false;
-    set->add(RankSet(first, end));
+    if (first < above || end <= first || end > ranks) return false;
+    set->append(first, end);
+    above = end;
   }
   return unpacker->ok();
 }

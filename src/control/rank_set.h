@@ -23,14 +23,17 @@ class RankSet {
   static RankSet where(int ranks, F is_in) {
     RankSet result;
     for (int rank = 0; rank < ranks; ++rank) {
-      if (!is_in(rank)) continue;
-      if (result.empty() || result.ranges_.back().end != rank) result.ranges_.push_back({rank, rank});
-      ++result.ranges_.back().end;
+      if (is_in(rank)) result.append(rank, rank + 1);
     }
     return result;
   }
 
   void add(const RankSet& other);
+  // REQUIRES: first < end, and all ranks of the set are lower.
+  void append(int first, int end) {
+    if (ranges_.empty() || ranges_.back().end != first) ranges_.push_back({first, first});
+    ranges_.back().end = end;
+  }
   [[nodiscard]] RankSet without(const RankSet& other) const;
   [[nodiscard]] bool contains(int rank) const;
   [[nodiscard]] bool contains(const RankSet& other) const { return other.without(*this).empty(); }

@@ -244,6 +244,7 @@ void SocketTree::depart() {
   const Deadline flushed = Deadline::after_ms(kFlushMs);
   const Deadline closed = Deadline::after_ms(kLingerMs);
   for (;;) {
+    agreements_.advance();
     neighbours_.flush();
     neighbours_.end_sides();
     bool open = false;

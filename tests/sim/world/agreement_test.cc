@@ -382,3 +382,20 @@ TEST_CASE("agreement: a member that has returned and left is asked for its resul
     REQUIRE(meeting.what_is_wrong() == "");
   }
 }
+
+TEST_CASE("agreement: a rank below a stopped one gives up for all, because the others hear of both together") {
+  Family job(1, 6, {0, 1, 2, 3, 4, 5});
+  Meeting meeting(&job, "agree");
+  job.stop(1);
+  meeting.enter(5);
+  job.world().run_for(kPatienceMs - 1000);
+  for (const int rank : {0, 2, 3, 4}) meeting.enter(rank);
+  job.world().run_for(2000);
+  CHECK(meeting.error_of(5).code() == Code::kTimeout);
+  job.world().go_on(job.at(1).process);
+  meeting.enter(1);
+  REQUIRE(job.eventually([&] { return meeting.is_over(); }, kBoundMs));
+  for (const int rank : {0, 1, 2, 3, 4}) {
+    CHECK(meeting.error_of(rank).message() == "timed out: rank 5 waited in agree for its whole timeout");
+  }
+}
