@@ -94,6 +94,14 @@ std::vector<std::uint64_t> Agreements::contributed_to(CommId comm) const {
   return result;
 }
 
+bool Agreements::await(int rank) const {
+  return std::any_of(rounds_.begin(), rounds_.end(), [rank](const auto& entry) {
+    const Round& round = entry.second;
+    return round.decided_ballot != round.ballot && round.members.contains(rank) && !round.left.contains(rank) &&
+           !round.tally.given.contains(rank);
+  });
+}
+
 void Agreements::forget(CommId comm) {
   std::erase_if(rounds_, [comm](const auto& round) { return round.second.name.comm.id == comm; });
 }

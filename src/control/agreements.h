@@ -56,6 +56,8 @@ class Agreements {
   [[nodiscard]] std::vector<std::uint64_t> contributed_to(CommId comm) const;
   // False if the frame is damaged.
   bool hear(const Header& header, net::Unpacker* unpacker, Neighbour* from);
+  // Whether members wait for the rank, which has not left their communicator as far as this rank knows.
+  [[nodiscard]] bool await(int rank) const;
   // All members have left the communicator.
   void forget(CommId comm);
   // Ranks have died, left or moved, or this rank has another parent.

@@ -9,14 +9,14 @@
 
 namespace tutti::internal::control {
 
-Healing::Healing(JobView* view, Neighbours* neighbours, const CommTable& comms, const KeptNotices& notices,
-                 const net::Secret& secret, std::int64_t silence_ms, TreeEvents* events)
+Healing::Healing(JobView* view, Neighbours* neighbours, const CommTable& comms, const Agreements& agreements,
+                 const KeptNotices& notices, const net::Secret& secret, std::int64_t silence_ms, TreeEvents* events)
     : view_(*view),
       neighbours_(*neighbours),
       comms_(comms),
       notices_(notices),
       events_(*events),
-      dialler_(*view, comms, secret),
+      dialler_(*view, comms, agreements, secret),
       search_(*view, dialler_, silence_ms),
       awaited_(*view, dialler_, silence_ms) {}
 

@@ -31,8 +31,8 @@ namespace tutti::internal::control {
 class Healing {
  public:
   // All outlive it.
-  Healing(JobView* view, Neighbours* neighbours, const CommTable& comms, const KeptNotices& notices,
-          const net::Secret& secret, std::int64_t silence_ms, TreeEvents* events);
+  Healing(JobView* view, Neighbours* neighbours, const CommTable& comms, const Agreements& agreements,
+          const KeptNotices& notices, const net::Secret& secret, std::int64_t silence_ms, TreeEvents* events);
   Healing(const Healing&) = delete;
   Healing& operator=(const Healing&) = delete;
 

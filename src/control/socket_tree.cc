@@ -36,9 +36,9 @@ SocketTree::SocketTree(TreeSeed seed)
       view_(seed.ranks, {seed.rank, std::move(seed.host), seed.pid, std::move(seed.addresses)}),
       neighbours_(view_, seed.silence_ms),
       contacts_(&view_, &neighbours_),
-      healing_(&view_, &neighbours_, comms_, notices_, seed.secret, seed.silence_ms, this),
-      inquiries_(view_, comms_, healing_.search(), &neighbours_),
       agreements_(view_, comms_, &neighbours_),
+      healing_(&view_, &neighbours_, comms_, agreements_, notices_, seed.secret, seed.silence_ms, this),
+      inquiries_(view_, comms_, healing_.search(), &neighbours_),
       router_(view_, comms_, &neighbours_, &healing_, &inquiries_, &agreements_, &notices_, this),
       acceptor_(std::move(seed.acceptor)) {
   for (TreeNeighbour& neighbour : seed.neighbours) neighbours_.add(std::move(neighbour));

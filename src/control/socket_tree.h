@@ -136,9 +136,9 @@ class SocketTree : private TreeEvents {
   Neighbours neighbours_;
   KeptNotices notices_;
   ContactExchange contacts_;
+  Agreements agreements_;
   Healing healing_;
   Inquiries inquiries_;
-  Agreements agreements_;
   FrameRouter router_;
   std::optional<net::Acceptor> acceptor_;
   std::int64_t attend_ns_ = 0;  // when the rank's other listeners are attended next

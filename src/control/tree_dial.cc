@@ -33,7 +33,8 @@ std::unique_ptr<net::Dial> TreeDialler::dial(int rank, DialPurpose purpose) cons
 bool TreeDialler::counts_as_dead(int rank, std::int64_t refused_ns) const {
   const std::int64_t now = now_ns();
   const std::int64_t recent_ns = now - kLeavingMs * kNsPerMs;
-  const bool leaving = view_.last_bye_ns() > recent_ns || comms_.may_have_left(rank, recent_ns);
+  const bool leaving =
+      !agreements_.await(rank) && (view_.last_bye_ns() > recent_ns || comms_.may_have_left(rank, recent_ns));
   return now - refused_ns >= (leaving ? kLeavingMs : kRefusedMs) * kNsPerMs;
 }
 

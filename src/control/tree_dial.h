@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "control/agreements.h"
 #include "control/comm_table.h"
 #include "control/job_view.h"
 #include "net/auth.h"
@@ -23,17 +24,18 @@ enum class DialPurpose : std::uint16_t {
 class TreeDialler {
  public:
   // All outlive it.
-  TreeDialler(const JobView& view, const CommTable& comms, const net::Secret& secret)
-      : view_(view), comms_(comms), secret_(secret) {}
+  TreeDialler(const JobView& view, const CommTable& comms, const Agreements& agreements, const net::Secret& secret)
+      : view_(view), comms_(comms), agreements_(agreements), secret_(secret) {}
   // Null: it is not known where the rank listens.
   [[nodiscard]] std::unique_ptr<net::Dial> dial(int rank, DialPurpose purpose) const;
   // For a rank whose host has refused connections since `refused_ns`. A rank that has left may refuse as well, if ranks
-  // have just left the job, or every communicator that this rank shares with it.
+  // have just left the job, or every communicator that this rank shares with it, and no agreement waits for it.
   [[nodiscard]] bool counts_as_dead(int rank, std::int64_t refused_ns) const;
 
  private:
   const JobView& view_;
   const CommTable& comms_;
+  const Agreements& agreements_;
   const net::Secret secret_;
 };
 

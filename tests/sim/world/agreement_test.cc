@@ -399,3 +399,21 @@ TEST_CASE("agreement: a rank below a stopped one gives up for all, because the o
     CHECK(meeting.error_of(rank).message() == "timed out: rank 5 waited in agree for its whole timeout");
   }
 }
+
+// Rank 2 knows only a communicator that all others have left, so by this alone it cannot tell a dead rank from one that
+// leaves.
+TEST_CASE("agreement: a rank that others have left out takes a dead rank for dead as soon as they do") {
+  const std::uint64_t seed = GENERATE(range(0, 5));
+  Family job(static_cast<unsigned>(seed), 4, {0, 1, 3});
+  for (const int rank : job.members()) job.have(rank, [](Rank* self) { self->whole->leave(); });
+  // Ranks 2 and 3 both look for a parent, and rank 3 finds rank 2.
+  job.kill(0);
+  job.kill(1);
+  Meeting meeting(&job, "agree");
+  meeting.enter(3);
+  const std::int64_t begin_ms = job.world().elapsed_ms();
+  REQUIRE(job.eventually([&] { return meeting.is_over(); }, 20'000));
+  CHECK(job.world().elapsed_ms() - begin_ms < kMissedMs);
+  REQUIRE(meeting.error_of(3).message() == "");
+  CHECK(meeting.of(3).value().failed == std::vector<int>{0, 1});
+}
