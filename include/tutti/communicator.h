@@ -144,17 +144,23 @@ TUTTI_EXPORT tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
 
 /* ---- Going on after a failure
  *
- * The calls below are collective over the ranks of `comm` that live (and, for tuttiCommShrink, are not excluded). They
- * work in any state of `comm` before tuttiCommFinalize: while it works, after it has failed, and after tuttiCommRevoke.
- * All ranks make the same of these calls in the same order. They are not operations of `comm`: another thread may be
- * inside an operation, but not inside another of these calls (tuttiInvalidUsage). If ranks die during a call, before it
- * or after each other, all others get the same result. It takes two messages on each connection of the ranks' control
- * tree, plus the time in which a death is noticed.
+ * tuttiCommAgree and tuttiCommShrink are collective over the ranks of `comm` that live (and, for tuttiCommShrink, are
+ * not excluded). They work in any state of `comm` before tuttiCommFinalize: while it works, after it has failed, and
+ * after tuttiCommRevoke. All ranks make the same of these calls in the same order. They are not operations of `comm`:
+ * another thread may be inside an operation, but not inside another of these calls (tuttiInvalidUsage). If ranks die
+ * before or during a call, all others get the same result. An agreement takes two messages on each connection of the
+ * ranks' control tree, plus the time in which a death is noticed. tuttiCommShrink takes two agreements and the steps of
+ * tuttiCommCreateGroup.
  *
  * tuttiMismatch: two ranks have made different calls. tuttiRemoteError: a rank has left `comm` (tuttiCommFinalize,
  * tuttiCommDestroy) and did not call; or the other ranks have given this one up. tuttiTimeout: a rank that lives did
- * not call in time; the text says what it has called instead, if known. All ranks get these errors. A rank that was
- * stopped for longer than that counts as late. tuttiAborted: only for a rank that has called tuttiCommAbort itself. */
+ * not call before the first of the others' timeouts was over; the text says what it has called instead, if known. If
+ * ranks exclude different ranks, they wait for each other: tuttiTimeout. All ranks get these errors. A rank that was
+ * stopped for longer than that counts as late. tuttiAborted: only for a rank that has called tuttiCommAbort itself.
+ *
+ * These errors do not fail `comm`. Exception: if a rank has given up, but the others have a result, `comm` fails with
+ * tuttiTimeout. tuttiGetLastError(NULL) has the text of an error; after a failure, tuttiGetLastError(comm) has that of
+ * the failure. */
 
 /* *flag = the bitwise AND of the values of all ranks, as MPIX_Comm_agree: the same on all ranks that live. It contains
  * the value of each rank that tuttiCommGetFailed does not list afterwards. Ends within TUTTI_TIMEOUT_MS. After an error
@@ -176,9 +182,10 @@ TUTTI_EXPORT tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int 
  *
  * The new communicator shares the same resources as a communicator from tuttiCommSplit, and config has the same
  * meaning. `comm` stays as it is and must be destroyed. All ranks get their communicator, or all get an error: if one
- * cannot make its own, it gets the cause, and the others get tuttiRemoteError or the reason. A list that is not valid
- * (a rank outside `comm`, or the caller) is tuttiInvalidArgument, and the other ranks wait for this one. Ends within
- * the init timeout, unless ranks die. *newcomm is written only on success; the caller owns it. */
+ * cannot make its own, it gets the cause, and the others get tuttiRemoteError or the reason. Arguments that are not
+ * valid (a list with the caller or a rank outside `comm`, NULL for newcomm, other flags) are tuttiInvalidArgument, and
+ * the other ranks wait for this one. The call has three steps (an agreement, the connection, an agreement). Each ends
+ * within the init timeout; if ranks die, they begin again. *newcomm is written only on success; the caller owns it. */
 TUTTI_EXPORT tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int *excludeRanksList, int excludeRanksCount,
                                            tuttiComm_t *newcomm, const tuttiConfig_t *config, int shrinkFlags);
 /* *error = tuttiSuccess, or the error that failed the communicator. Does not block. A CUDA device that no longer works

@@ -98,17 +98,18 @@ class Communicator {
     return Communicator(comm);
   }
   // Of the ranks that live and are not in `excluded`, in the order of their ranks. Collective over these ranks, which
-  // pass the same `excluded`; also after a failure. `flags`: those of tuttiCommShrink.
+  // pass the same `excluded`; also after a failure. `flags`: those of tuttiCommShrink. The text of an error is that of
+  // this call, not of an earlier failure.
   [[nodiscard]] Communicator shrink(std::vector<int> excluded = {}, int flags = TUTTI_SHRINK_DEFAULT,
                                     const tuttiConfig_t* config = nullptr) {
     tuttiComm_t comm = nullptr;
-    check(tuttiCommShrink(get(), excluded.data(), static_cast<int>(excluded.size()), &comm, config, flags), get());
+    check(tuttiCommShrink(get(), excluded.data(), static_cast<int>(excluded.size()), &comm, config, flags));
     return Communicator(comm);
   }
   // The bitwise AND of the flags of all ranks that live: the same on all of them. Collective over these ranks, also
   // after a failure.
   [[nodiscard]] std::uint64_t agree(std::uint64_t flag) {
-    check(tuttiCommAgree(get(), &flag), get());
+    check(tuttiCommAgree(get(), &flag));
     return flag;
   }
   // The ranks that have died, as found by agree() and shrink() so far: ascending. Any thread.

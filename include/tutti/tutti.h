@@ -74,8 +74,8 @@
  * Errors. Every function returns a tuttiResult_t. tuttiGetLastError(NULL) returns the text of the calling thread's last
  * error. tuttiGetLastError(comm) returns the error that failed the communicator, even if calls were refused later. A
  * call that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) changes nothing ("Refused calls"
- * below). After any other error the communicator has failed: every later operation returns the same error, and it can
- * only be shrunk, destroyed or aborted. Every call ends. If a peer dies, operations that wait for it fail with
+ * below). After any other error the communicator has failed: every later operation returns the same error, and only
+ * tuttiCommAgree, tuttiCommShrink and the calls that end it are useful. Every call ends. If a peer dies, operations that wait for it fail with
  * tuttiRemoteError within a second (if no rank has destroyed its communicator before). All other waits end with
  * tuttiTimeout after the communicator's timeout. There is one exception: a tuttiLaunchHostFunc function has no time
  * limit. Everything behind it in its stream waits for it.

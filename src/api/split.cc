@@ -121,11 +121,11 @@ Status check_left_out(const Communicator& comm, std::vector<int>* list, int flag
   for (const int rank : *list) {
     if (rank < 0 || rank >= comm.ranks()) {
       return Status::invalid_argument(
-          fmt::format("excludeRanksList has {}, which is not a rank of {}", rank, comm.ranks()));
+          fmt::format("excludeRanksList contains {}, but the ranks are 0 to {}", rank, comm.ranks() - 1));
     }
     if (rank == comm.rank()) {
       return Status::invalid_argument(
-          fmt::format("excludeRanksList has the calling rank {}. Ranks that are left out do not call", rank));
+          fmt::format("excludeRanksList contains the calling rank {}. Excluded ranks do not call", rank));
     }
   }
   std::sort(list->begin(), list->end());
@@ -186,10 +186,11 @@ tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int* excludeRanksList, int exclu
   return look(comm, [&](tutti::internal::Communicator* c) {
     using tutti::internal::Status;
     Status status;
-    if (excludeRanksCount < 0 || (excludeRanksList == nullptr && excludeRanksCount != 0)) {
-      status =
-          Status::invalid_argument(fmt::format("excludeRanksCount is {}{}", excludeRanksCount,
-                                               excludeRanksList == nullptr ? ", but excludeRanksList is NULL" : ""));
+    if (excludeRanksCount < 0) {
+      status = Status::invalid_argument(fmt::format("excludeRanksCount is {}. Pass 0 or more", excludeRanksCount));
+    } else if (excludeRanksList == nullptr && excludeRanksCount != 0) {
+      status = Status::invalid_argument(
+          fmt::format("excludeRanksCount is {}, but excludeRanksList is NULL", excludeRanksCount));
     } else {
       status = shrink(*c, {excludeRanksList, excludeRanksList + excludeRanksCount}, newcomm, config, shrinkFlags);
     }
@@ -221,9 +222,10 @@ tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int* ranks, int capacity, int
     Status refused;
     if (count == nullptr) {
       refused = Status::invalid_argument("count is NULL");
-    } else if (capacity < 0 || (ranks == nullptr && capacity != 0)) {
-      refused = Status::invalid_argument(
-          fmt::format("capacity is {}, and ranks is {}", capacity, ranks == nullptr ? "NULL" : "given"));
+    } else if (capacity < 0) {
+      refused = Status::invalid_argument(fmt::format("capacity is {}. Pass 0 or more", capacity));
+    } else if (ranks == nullptr && capacity != 0) {
+      refused = Status::invalid_argument(fmt::format("capacity is {}, but ranks is NULL", capacity));
     }
     if (!refused.is_ok()) return report(refused.with_context("tuttiCommGetFailed"), c);
     const std::vector<int> failed = c->survivors().failed();

@@ -291,8 +291,8 @@ Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish)
 Result<std::unique_ptr<Communicator>> Communicator::make_group(const GroupWish& wish) const {
   const InFloatMode standard;
   // A group can be made from a communicator that had failed before. An abort or a revoke during the call ends the call.
-  const auto gives_up = [this, failed_before = failures_.failed() || wish.after_revoke]() -> Status {
-    const bool ended = !failed_before && failures_.failed() && failures_.state().status().code() == Code::kAborted;
+  const auto gives_up = [this, ends_on_revoke = !failures_.failed() && !wish.ignores_revoke]() -> Status {
+    const bool ended = ends_on_revoke && failures_.failed() && failures_.state().status().code() == Code::kAborted;
     if (!ended && !failures_.is_aborted()) return {};
     return Status::aborted("the communicator that the group is made of has been aborted or revoked");
   };

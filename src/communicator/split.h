@@ -32,7 +32,7 @@ struct GroupWish {
   std::vector<int> members;            // ranks of the parent communicator, by rank of the new one
   const Settings* settings = nullptr;  // null: those of the parent communicator
   Status refused;                      // not ok: this rank takes part only to tell the members that it refuses
-  bool after_revoke = false;           // a revoke of the parent communicator does not end the call
+  bool ignores_revoke = false;         // a revoke of the parent communicator does not end the call
 };
 
 // The message of one rank of a split to all others.

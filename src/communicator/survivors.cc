@@ -40,7 +40,8 @@ class Survivors::Inside {
   [[nodiscard]] Status status() const {
     return mark_ != nullptr ? Status()
                             : Status::invalid_usage(
-                                  "another thread is inside tuttiCommShrink or tuttiCommAgree of this communicator");
+                                  "another thread is inside tuttiCommShrink or tuttiCommAgree of this communicator. "
+                                  "Call them from one thread at a time");
   }
 
  private:
@@ -86,11 +87,11 @@ Result<std::unique_ptr<Communicator>> Survivors::shrink(const ShrinkWish& wish, 
     if (!living.is_ok()) return living.status();
     left_out = joined(left_out, living->failed);
     GroupWish group{living->offer, all_but(epoch_.ranks(), left_out), wish.settings, wish.refused};
-    group.after_revoke = true;
+    group.ignores_revoke = true;
     auto made = make_group(group);
     const std::uint64_t success = made.is_ok() ? ~std::uint64_t{0} : 0;
-    // Another text: no rank takes the beginning of another's call for its end.
-    auto end = agree_inside({"the end of " + call, left_out, success, 0}, Deadline::after_ms(timeout_ms));
+    // The two have different texts: a rank in the first one does not contribute to the second.
+    auto end = agree_inside({call + " (its second step)", left_out, success, 0}, Deadline::after_ms(timeout_ms));
     if (!end.is_ok()) return end.status();
     if (!end->failed.empty()) {
       left_out = joined(left_out, end->failed);

@@ -31,7 +31,8 @@ void Tally::add(const Tally& more) {
 }
 
 bool Decision::operator==(const Decision& as) const {
-  return outcome == as.outcome && flags == as.flags && offer == as.offer && ranks == as.ranks;
+  return outcome == as.outcome &&
+         (outcome != Outcome::kAgreed || (flags == as.flags && offer == as.offer && ranks == as.ranks));
 }
 
 std::optional<Decision> decide(const Tally& tally, const RankSet& members, const RankSet& dead, const RankSet& left,
@@ -43,7 +44,7 @@ std::optional<Decision> decide(const Tally& tally, const RankSet& members, const
   decision.ranks = missing;
   if (!missing.without(left).empty()) return late ? std::optional(decision) : std::nullopt;
   decision.outcome = missing.empty() ? Outcome::kAgreed : Outcome::kLeft;
-  if (missing.empty()) decision.ranks = members.without(members.without(dead));
+  if (missing.empty()) decision.ranks = members.common_with(dead);
   return decision;
 }
 
@@ -63,8 +64,8 @@ Result<Agreement> result_of(const Decision& decision, const std::function<int(in
     case Outcome::kLate: break;
   }
   if (ranks.empty()) {
-    return Status::timeout(
-        fmt::format("timed out: {} waited in {} for its whole timeout", who(decision.caller), decision.caller.call));
+    return Status::timeout(fmt::format("timed out: {} gave up {} after its whole timeout, so it ends on all ranks",
+                                       who(decision.caller), decision.caller.call));
   }
   std::string text = fmt::format("timed out: {} did not call {}", list_ranks(ranks), decision.caller.call);
   if (decision.other.rank >= 0) text += fmt::format("; {} has called {}", who(decision.other), decision.other.call);

@@ -64,13 +64,18 @@ struct Decision {
   RankSet ranks;
   Caller caller;
   Caller other;
+  // Whether the members see the same: the same result, or errors with the same code.
   bool operator==(const Decision& as) const;
 };
 
 // Nothing while members are missing that live and may still contribute, unless time is over (`late`). `left`: the
-// members that have left the communicator.
+// members that left the communicator and did not contribute. REQUIRES: no rank is in both `dead` and `left`.
 std::optional<Decision> decide(const Tally& tally, const RankSet& members, const RankSet& dead, const RankSet& left,
                                bool late);
+
+inline bool is_error(const std::optional<Decision>& decision) {
+  return decision && decision->outcome != Outcome::kAgreed;
+}
 
 // Whether members wait in it, or did until their time was over.
 inline bool may_hold_members(const std::optional<Decision>& decision) {

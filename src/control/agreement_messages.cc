@@ -7,7 +7,6 @@ namespace {
 
 // The text of a call has a few hundred bytes, and a list of ranks.
 constexpr std::size_t kMaxCallBytes = 4096;
-constexpr std::int64_t kMaxAgreementPatienceMs = std::int64_t{1} << 40;
 
 void put(net::Packer* packer, const AgreementName& name) {
   control::put(packer, name.left_out);
@@ -73,7 +72,7 @@ std::string pack_proposals(const Proposals& proposals) {
   net::Packer packer = begin_named(FrameKind::kProposals, proposals.name.comm);
   put(&packer, proposals.name);
   const Tally& tally = proposals.tally;
-  packer.number(proposals.ballot).number(proposals.patience_ms);
+  packer.number(proposals.ballot).number(proposals.wait_ms);
   control::put(&packer, proposals.left);
   control::put(&packer, tally.given);
   packer.number(tally.flags).number(tally.offer);
@@ -87,15 +86,15 @@ std::string pack_proposals(const Proposals& proposals) {
 bool unpack_proposals(const Header& header, net::Unpacker* unpacker, int ranks, Proposals* proposals) {
   if (!take(header, unpacker, ranks, &proposals->name)) return false;
   proposals->ballot = unpacker->number<std::int32_t>();
-  proposals->patience_ms = unpacker->number<std::int64_t>();
+  proposals->wait_ms = unpacker->number<std::int64_t>();
   Tally& tally = proposals->tally;
   if (!control::take(unpacker, ranks, &proposals->left) || !control::take(unpacker, ranks, &tally.given)) return false;
   tally.flags = unpacker->number<std::uint64_t>();
   tally.offer = unpacker->number<std::uint64_t>();
   if (!take(unpacker, ranks, &tally.caller) || !take(unpacker, ranks, &tally.other)) return false;
   if (unpacker->number<std::uint8_t>() != 0 && !take(unpacker, ranks, &proposals->decision.emplace())) return false;
-  return unpacker->complete() && proposals->ballot >= 0 && proposals->ballot < ranks && proposals->patience_ms >= 0 &&
-         proposals->patience_ms <= kMaxAgreementPatienceMs && tally.given.empty() == (tally.caller.rank < 0);
+  return unpacker->complete() && proposals->ballot >= 0 && proposals->ballot < ranks && proposals->wait_ms >= 0 &&
+         proposals->wait_ms <= kMaxWaitMs && tally.given.empty() == (tally.caller.rank < 0);
 }
 
 std::string pack_agreed(const Agreed& agreed) {

@@ -14,6 +14,9 @@
 
 namespace tutti::internal::control {
 
+// The longest wait of the members in a frame. In nanoseconds after now, it fits 64 bits.
+inline constexpr std::int64_t kMaxWaitMs = std::int64_t{1} << 40;
+
 struct AgreementName {
   CommName comm;
   RankSet left_out;          // members that take no part
@@ -21,7 +24,7 @@ struct AgreementName {
   // Equal for equal agreements only; the communicator's members follow from its id.
   [[nodiscard]] std::string key() const;
   [[nodiscard]] std::uint64_t hash() const;
-  // Of those that take part. `ranks`: of the job.
+  // The members that take part. `ranks`: of the job.
   [[nodiscard]] RankSet members(int ranks) const;
 };
 
@@ -30,9 +33,9 @@ struct Proposals {
   AgreementName name;
   int ballot = 0;
   Tally tally;
-  RankSet left;  // the members that left the communicator without contributing, as far as the sender knows
-  std::int64_t patience_ms = 0;  // how long the members wait at most from now on
-  std::optional<Decision> decision;
+  RankSet left;              // the members that left the communicator without contributing, as far as the sender knows
+  std::int64_t wait_ms = 0;  // how long the members wait at most from now on
+  std::optional<Decision> decision;  // taken by the sender, or reported to it
 };
 
 struct Agreed {

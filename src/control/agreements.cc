@@ -29,7 +29,7 @@ Agreements::Round& Agreements::round_of(const AgreementName& name) {
     at->second.name = name;
     at->second.members = name.members(view_.ranks());
     at->second.serial = ++begun_;
-    at->second.wait_ms = kFirstMs;
+    at->second.next_wait_ms = kFirstMs;
   }
   raise(&at->second, view_.lowest());
   return at->second;
@@ -38,7 +38,8 @@ Agreements::Round& Agreements::round_of(const AgreementName& name) {
 void Agreements::make_room(const AgreementName& name) {
   AgreementName old = name;
   old.number -= kKept;
-  rounds_.erase(old.key());
+  // Below 2 the number wraps, and there is no such round. Those with an error stay: they did not wait for all members.
+  if (const auto at = rounds_.find(old.key()); at != rounds_.end() && !is_error(at->second.decision)) rounds_.erase(at);
   if (rounds_.size() < kMaxKeptRounds) return;
   rounds_.erase(std::min_element(rounds_.begin(), rounds_.end(), [](const auto& a, const auto& b) {
     const auto order = [](const Round& round) { return std::pair(!round.decision, round.serial); };
@@ -69,11 +70,11 @@ void Agreements::note_left(Round* round) const {
 
 // ---- Contributions ------------------------------------------------------------------------------
 
-void Agreements::give(const AgreementName& name, const Tally& own, std::int64_t patience_ms) {
+void Agreements::give(const AgreementName& name, const Tally& own, std::int64_t wait_ms) {
   Round& round = round_of(name);
   round.own = own;
   round.tally.add(own);
-  round.end_ns = std::min(round.end_ns, now_ns() + patience_ms * kNsPerMs);
+  round.end_ns = std::min(round.end_ns, now_ns() + wait_ms * kNsPerMs);
   if (round.decision) deliver(round);  // the others have not waited for this rank
   round.changed = true;
 }
@@ -145,12 +146,12 @@ void Agreements::pass_up(Round* round) {
   const std::int64_t now = now_ns();
   if (!tells_end && (round->due_ns == 0 || now < round->due_ns) && !is_complete_below(*round)) {
     if (round->due_ns != 0) return;
-    round->due_ns = now + round->wait_ms * kNsPerMs;
-    round->wait_ms = std::min(2 * round->wait_ms, kLongestWaitMs);
+    round->due_ns = now + round->next_wait_ms * kNsPerMs;
+    round->next_wait_ms = std::min(2 * round->next_wait_ms, kLongestWaitMs);
     return;
   }
-  const std::int64_t patience_ms = std::max<std::int64_t>(0, round->end_ns - now) / kNsPerMs;
-  neighbours_.send(pack_proposals({round->name, round->ballot, tally, round->left, patience_ms, decision}), parent);
+  const std::int64_t wait_ms = std::clamp<std::int64_t>((round->end_ns - now) / kNsPerMs, 0, kMaxWaitMs);
+  neighbours_.send(pack_proposals({round->name, round->ballot, tally, round->left, wait_ms, decision}), parent);
   round->told_to = parent->rank;
   round->told = tally.given;
   round->told_left = round->left;
@@ -163,7 +164,7 @@ bool Agreements::on_proposals(const Header& header, net::Unpacker* unpacker, Nei
   if (!unpack_proposals(header, unpacker, view_.ranks(), &heard)) return false;
   if (from->is_parent) return true;
   Round& round = round_of(heard.name);
-  round.end_ns = std::min(round.end_ns, now_ns() + heard.patience_ms * kNsPerMs);
+  round.end_ns = std::min(round.end_ns, now_ns() + heard.wait_ms * kNsPerMs);
   if (heard.ballot < round.ballot) return true;  // it will hear why, and send again
   raise(&round, heard.ballot);
   round.tally.add(heard.tally);
@@ -175,7 +176,7 @@ bool Agreements::on_proposals(const Header& header, net::Unpacker* unpacker, Nei
   if (round.decided_ballot != round.ballot) {
     round.changed = true;
   } else {
-    neighbours_.send(pack_agreed({round.name, round.ballot, *round.decision}), from);
+    neighbours_.send(pack_agreed({round.name, round.ballot, round.passed_on}), from);
   }
   return true;
 }
@@ -186,7 +187,7 @@ bool Agreements::on_proposals(const Header& header, net::Unpacker* unpacker, Nei
 Caller Agreements::other_call(const Round& round, const RankSet& missing) const {
   for (const auto& [key, other] : rounds_) {
     if (other.name.comm.id != round.name.comm.id || &other == &round || !may_hold_members(other.decision)) continue;
-    const RankSet both = missing.without(missing.without(other.tally.given));
+    const RankSet both = missing.common_with(other.tally.given);
     if (!both.empty()) return {both.front(), other.tally.caller.call};
   }
   return {};
@@ -210,14 +211,13 @@ void Agreements::try_to_decide(Round* round, bool late) {
 
 // Tells the other ranks first: a thread that returns with the decision may end this process.
 void Agreements::take(Round* round, const Decision& decision, const Neighbour* from) {
+  round->passed_on = decision;
   neighbours_.flood_to(round->name.comm.members, pack_agreed({round->name, round->decided_ballot, decision}), from);
   neighbours_.flush();
   const bool differs = round->decision && !(*round->decision == decision);
   if (!round->decision) round->decision = decision;
   if (!differs) return deliver(*round);
-  if (CommAgent* const member = comms_.find(round->name.comm.id)) {
-    member->fail({Code::kTimeout, "the other ranks have not waited for this one, which did not answer in time"});
-  }
+  if (CommAgent* const member = comms_.find(round->name.comm.id)) member->fail_late();
 }
 
 void Agreements::deliver(const Round& round) const {
@@ -248,8 +248,9 @@ void Agreements::prepare(net::PollSet* set) const {
     set->wake_at(Deadline::after_ms(ns <= now ? 0 : (ns - now + kNsPerMs - 1) / kNsPerMs));
   };
   for (const auto& [key, round] : rounds_) {
+    if (round.decided_ballot == round.ballot) continue;  // it sends and decides nothing more with this ballot
     if (round.due_ns != 0) wake_at(round.due_ns);
-    if (round.decided_ballot != round.ballot && round.end_ns != kNever && coordinates(round)) wake_at(round.end_ns);
+    if (round.end_ns != kNever && coordinates(round)) wake_at(round.end_ns);
   }
 }
 

@@ -11,7 +11,8 @@
 // before, and sends its own contribution again, with the decision if it has one. It takes no decision of a lower ballot
 // after that. So the new coordinator, which waits for all members that live, learns of each decision that any of them
 // has taken or will take, and decides the same. (A rank that is not a member need not be asked, so it forgets its
-// decision as well.) tests/model/agreement.pml proves this.
+// decision as well.) tests/model/agreement.pml checks this for up to 5
+// ranks, without members that leave or are late.
 //
 // A member that has contributed may leave the communicator, and is awaited like others: its process sends what it has.
 // If it has left the job, it counts as dead.
@@ -48,8 +49,8 @@ class Agreements {
   Agreements(const Agreements&) = delete;
   Agreements& operator=(const Agreements&) = delete;
 
-  // This rank's contribution. `patience_ms`: how long it waits for the others.
-  void give(const AgreementName& name, const Tally& own, std::int64_t patience_ms);
+  // This rank's contribution. `wait_ms`: how long it waits for the others.
+  void give(const AgreementName& name, const Tally& own, std::int64_t wait_ms);
   // The rank's time is over: it takes the decision that the others are late, unless it has taken another.
   void give_up(const AgreementName& name, const Caller& self);
   // AgreementName::hash() of those of the communicator to which this rank has contributed last, ascending.
@@ -77,7 +78,8 @@ class Agreements {
     RankSet members;                   // that take part
     Tally own;                         // empty: this rank has not contributed, or is not a member
     std::optional<Decision> decision;  // taken by this rank
-    int decided_ballot = -1;           // with which it took it, or forwarded it last
+    Decision passed_on;                // the last that this rank made or forwarded
+    int decided_ballot = -1;           // the ballot of that; -1: there is none
     std::int64_t end_ns = kNever;      // when the members wait no longer
     std::uint64_t serial = 0;
     bool changed = false;  // since the last advance()
@@ -90,9 +92,9 @@ class Agreements {
     int told_to = -1;  // -1: nothing
     RankSet told;
     RankSet told_left;
-    bool told_end = false;     // that there is a decision, or a different call
-    std::int64_t due_ns = 0;   // when contributions must be sent without the rest; 0: none waits
-    std::int64_t wait_ms = 0;  // the next wait for them
+    bool told_end = false;          // that there is a decision, or a different call
+    std::int64_t due_ns = 0;        // when contributions must be sent without the rest; 0: none waits
+    std::int64_t next_wait_ms = 0;  // how long the next ones wait
   };
   Round& round_of(const AgreementName& name);
   void make_room(const AgreementName& name);

@@ -66,9 +66,9 @@ bool CommAgent::handle_commands() {
   if (commands.refusal) refusals_.tell(std::move(*commands.refusal), !any_notice_);
   if (commands.contribution) {
     const Contribution& own = *commands.contribution;
-    tree_.agreements().give(own.name, own.tally, own.patience_ms);
+    tree_.agreements().give(own.name, own.tally, own.wait_ms);
   }
-  if (commands.withdrawal) tree_.agreements().give_up(commands.withdrawal->name, commands.withdrawal->tally.caller);
+  if (commands.given_up) tree_.agreements().give_up(commands.given_up->name, commands.given_up->tally.caller);
   for (const Question& question : commands.questions) {
     if (!any_notice_) tree_.inquiries().inquire(id(), question);
   }
@@ -211,6 +211,11 @@ void CommAgent::fail_here(const Status& status) noexcept {
   if (watching != nullptr) watching->failure->fail(status);
 }
 
+void CommAgent::fail_late() {
+  fail({Code::kTimeout,
+        fmt::format("rank {} gave up in an agreement in which other ranks have a result", members_.rank())});
+}
+
 void CommAgent::cut_off(const Status& why) noexcept {
   {
     const MutexLock lock(shared_.mutex);
@@ -311,6 +316,10 @@ void CommAgent::on_leave_notices(const std::vector<LeaveNotice>& leave_notices, 
     judge(ranks.front(), leave_notice.calls);
     for (const int rank : ranks) tree_.tell_left(id(), members_.job_rank_of(rank));
   }
+  follow_departures();
+}
+
+void CommAgent::follow_departures() {
   leave_notices_.wake_waiting();
   leave_notices_.pass_on(false);
   leave_notices_.is_over() ? tree_.agreements().forget(id()) : tree_.agreements().look_again();
@@ -321,8 +330,7 @@ void CommAgent::send_leave_notice() {
   if (leave_notices_.has_parted()) return;
   leave_notices_.part(own_calls(), tree_.agreements().contributed_to(id()));
   judge_departed();
-  leave_notices_.wake_waiting();
-  leave_notices_.pass_on(false);
+  follow_departures();
 }
 
 // ---- What ranks have called ---------------------------------------------------------------------

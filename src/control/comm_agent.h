@@ -50,7 +50,9 @@ class CommAgent {
   void fail(const Notice& notice);
   // Fails it here; no other rank can be told.
   void fail_here(const Status& status) noexcept;
-  // The same for a tree that can no longer send anything: no agreement is possible either.
+  // Fails it because this rank gave up in an agreement in which others have a result.
+  void fail_late();
+  // Fails it here, for a tree that can no longer send anything: no agreement is possible either.
   void cut_off(const Status& why) noexcept;
 
   // ---- From other ranks
@@ -101,6 +103,7 @@ class CommAgent {
   void tell_failure(const Notice& notice);
   void on_leave_notices(const std::vector<LeaveNotice>& leave_notices, const Neighbour* from);
   void send_leave_notice();
+  void follow_departures();
   void on_compare(const std::string& frame, const Neighbour* from);
   void report_own(std::vector<CallRecord> calls);
   [[nodiscard]] CallSummary own_calls() const;

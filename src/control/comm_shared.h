@@ -31,7 +31,7 @@ struct Watching {
 struct Contribution {
   AgreementName name;
   Tally tally;
-  std::int64_t patience_ms = 0;
+  std::int64_t wait_ms = 0;
 };
 
 // Requests of other threads.
@@ -42,8 +42,8 @@ struct Commands {
   std::vector<Question> questions;
   std::vector<std::string> decisions;
   std::optional<Contribution> contribution;
-  std::optional<Contribution> withdrawal;  // of one whose time is over
-  std::optional<Refusal> refusal;          // the last one
+  std::optional<Contribution> given_up;  // this rank's time in it is over
+  std::optional<Refusal> refusal;        // the last one
   bool comparing = false;
   bool finishing = false;
   bool leaving = false;

@@ -195,7 +195,7 @@ Result<Agreement> ControlComm::agree(const Proposal& own, Deadline deadline, con
     // The tree's thread answers: no decision of the others can come between.
     if (!gave_up && deadline.passed()) {
       gave_up = true;
-      shared_.commands.withdrawal = mine;
+      shared_.commands.given_up = mine;
       tree_->signal();
     }
     ended = shared_.cut_off;

@@ -112,6 +112,7 @@ class ControlTree {
   //   kMismatch: two ranks have passed other texts of the call. kRemoteError: a rank has left without calling, or this
   //   one is cut off. kTimeout: a rank has not called by the deadline.
   // `gives_up`: called while this rank waits, at least every kFailureCheckMs; if it is not ok, that is the result here.
+  // It must not call the tree, nor wait.
   // After watch(); one thread at a time.
   virtual Result<Agreement> agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) = 0;
   // Tells all ranks that this one calls nothing more, and what it has called; waits until all others have done the

@@ -35,6 +35,7 @@ class RankSet {
     ranges_.back().end = end;
   }
   [[nodiscard]] RankSet without(const RankSet& other) const;
+  [[nodiscard]] RankSet common_with(const RankSet& other) const { return without(without(other)); }
   [[nodiscard]] bool contains(int rank) const;
   [[nodiscard]] bool contains(const RankSet& other) const { return other.without(*this).empty(); }
   [[nodiscard]] bool empty() const { return ranges_.empty(); }

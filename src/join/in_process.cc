@@ -455,7 +455,7 @@ void InProcessTree::leave() {
 Result<Agreement> InProcessTree::agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) {
   const MutexLock lock(control_->mutex);
   if (me().left || !me().failure) return Status::invalid_usage("the communicator has ended");
-  const ThreadAgreements::Name name = control_->agreements.give(rank_, own);
+  const ThreadAgreements::Pending pending = control_->agreements.give(rank_, own);
   const auto members_that = [this](bool InProcessControl::Rank::*state) {
     control_->mutex.assert_held();
     const std::vector<InProcessControl::Rank>& all = control_->ranks;
@@ -465,7 +465,7 @@ Result<Agreement> InProcessTree::agree(const Proposal& own, Deadline deadline, c
   control_->changed.notify_all();
   for (;;) {
     const RankSet all(0, static_cast<int>(control_->ranks.size()));
-    const auto result = control_->agreements.look(name, all, members_that(&InProcessControl::Rank::dead),
+    const auto result = control_->agreements.look(pending, all, members_that(&InProcessControl::Rank::dead),
                                                   members_that(&InProcessControl::Rank::left), deadline.passed());
     if (result) return control_->changed.notify_all(), *result;
     if (Status s = gives_up ? gives_up() : Status(); !s.is_ok()) return s;

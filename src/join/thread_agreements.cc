@@ -1,38 +1,42 @@
 #include "join/thread_agreements.h"
 
-#include <algorithm>
-
 namespace tutti::internal {
 
-// A rank that takes part has returned from the agreement before, so the one before that is over on all.
-ThreadAgreements::Name ThreadAgreements::give(int rank, const Proposal& own) {
-  std::vector<int> left_out = own.left_out;
-  std::sort(left_out.begin(), left_out.end());
-  Name name{std::move(left_out), 0};
-  name.second = next_[{rank, name.first}]++;
-  if (name.second >= 2) rounds_.erase({name.first, name.second - 2});
-  rounds_[name].tally.add({RankSet(rank, rank + 1), own.flags, own.offer, {rank, own.call}, {}});
-  return name;
+// A rank that has a result has returned from the agreement before, so no rank looks at the one before that. Ranks that
+// wait in it keep it.
+ThreadAgreements::Pending ThreadAgreements::give(int rank, const Proposal& own) {
+  std::uint32_t& next = next_[{rank, own.left_out}];
+  Pending pending{{own.left_out, next++}, nullptr};
+  if (pending.name.number >= 2) rounds_.erase({own.left_out, pending.name.number - 2});
+  std::shared_ptr<Round>& round = rounds_[pending.name];
+  if (round == nullptr) round = std::make_shared<Round>();
+  round->tally.add({RankSet(rank, rank + 1), own.flags, own.offer, {rank, own.call}, {}});
+  pending.round = round;
+  return pending;
 }
 
-std::optional<Result<Agreement>> ThreadAgreements::look(const Name& name, RankSet members, const RankSet& dead,
+std::optional<Result<Agreement>> ThreadAgreements::look(const Pending& pending, RankSet members, const RankSet& dead,
                                                         const RankSet& left, bool late) {
-  Round& round = rounds_[name];
-  for (const int rank : name.first) members = members.without(RankSet(rank, rank + 1));
+  Round& round = *pending.round;
+  for (const int rank : pending.name.left_out) members = members.without(RankSet(rank, rank + 1));
   if (!round.decision) {
     round.decision = control::decide(round.tally, members, dead, left.without(dead), late);
     if (round.decision && round.decision->outcome == control::Outcome::kLate) {
-      for (const auto& [other, elsewhere] : rounds_) {
-        const RankSet& missing = round.decision->ranks;
-        const RankSet both = missing.without(missing.without(elsewhere.tally.given));
-        if (other != name && control::may_hold_members(elsewhere.decision) && !both.empty()) {
-          round.decision->other = {both.front(), elsewhere.tally.caller.call};
-        }
-      }
+      round.decision->other = other_call(round, round.decision->ranks);
     }
   }
   if (!round.decision) return std::nullopt;
   return control::result_of(*round.decision, [](int rank) { return rank; });
+}
+
+// A member in another agreement.
+control::Caller ThreadAgreements::other_call(const Round& round, const RankSet& missing) const {
+  for (const auto& [name, other] : rounds_) {
+    if (other.get() == &round || !control::may_hold_members(other->decision)) continue;
+    const RankSet both = missing.common_with(other->tally.given);
+    if (!both.empty()) return {both.front(), other->tally.caller.call};
+  }
+  return {};
 }
 
 }  // namespace tutti::internal

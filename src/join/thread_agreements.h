@@ -1,5 +1,5 @@
-// The agreements (control/agreement.h) of ranks that are threads of one process: their contributions are in shared
-// memory, and the first rank that can decides for all.
+// The agreements (control/agreement.h) of ranks that are threads of one process: their contributions are in its memory,
+// and the first rank that can decides for all.
 //
 // Threads: any, under one lock of the caller.
 #pragma once
@@ -7,6 +7,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -18,21 +19,33 @@
 namespace tutti::internal {
 
 class ThreadAgreements {
- public:
-  // The members that are left out, and the number among the agreements with these.
-  using Name = std::pair<std::vector<int>, std::uint32_t>;
-  // The contribution of a rank to its next agreement with this left_out.
-  Name give(int rank, const Proposal& own);
-  // The result, if it is known or all members have contributed that can. For the sets, see control::decide().
-  std::optional<Result<Agreement>> look(const Name& name, RankSet members, const RankSet& dead, const RankSet& left,
-                                        bool late);
-
- private:
   struct Round {
     control::Tally tally;
     std::optional<control::Decision> decision;
   };
-  std::map<Name, Round> rounds_;
+  struct Name {
+    std::vector<int> left_out;
+    std::uint32_t number = 0;  // among the agreements with the same left_out
+    auto operator<=>(const Name&) const = default;
+  };
+
+ public:
+  // An agreement to which a rank has contributed.
+  struct Pending {
+    Name name;
+    std::shared_ptr<Round> round;
+  };
+  // The contribution of a rank to its next agreement with this left_out.
+  Pending give(int rank, const Proposal& own);
+  // The result, if it is known or all members have contributed that can. For the sets, see control::decide(); `left`
+  // may have ranks that are also in `dead`.
+  std::optional<Result<Agreement>> look(const Pending& pending, RankSet members, const RankSet& dead,
+                                        const RankSet& left, bool late);
+
+ private:
+  [[nodiscard]] control::Caller other_call(const Round& round, const RankSet& missing) const;
+
+  std::map<Name, std::shared_ptr<Round>> rounds_;
   std::map<std::pair<int, std::vector<int>>, std::uint32_t> next_;  // by rank and left_out
 };
 

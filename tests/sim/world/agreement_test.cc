@@ -289,7 +289,7 @@ TEST_CASE("agreement: the members that are left out take no part, and need not l
   job.kill(2);
   REQUIRE(job.eventually([&] { return job.at(0).part_failure->failed(); }));
   Meeting meeting(&job, "shrink");
-  for (const int rank : {0, 1, 3, 4, 6}) meeting.enter(rank, {5, 2});
+  for (const int rank : {0, 1, 3, 4, 6}) meeting.enter(rank, {2, 5});
   REQUIRE(job.eventually([&] { return meeting.is_over(); }, kBoundMs));
   for (const int rank : {0, 1, 3, 4, 6}) {
     REQUIRE(meeting.error_of(rank).message() == "");
@@ -355,15 +355,20 @@ TEST_CASE("agreement: a coordinator that is stopped for longer than the others w
   for (const int rank : {1, 2, 3, 4, 5}) CHECK(meeting.error_of(rank).code() == Code::kTimeout);
   if (!returns) return;
   // It finds the contributions of all others, and behind them that their time was over.
-  job.world().run_for(GENERATE(0, 10));
+  const int later_ms = GENERATE(0, 10);
+  job.world().run_for(later_ms);
   job.world().go_on(job.at(0).process);
   meeting.enter(0);
   REQUIRE(job.eventually([&] { return meeting.is_over(); }, kBoundMs));
-  if (meeting.error_of(0).code() == Code::kTimeout) return;
+  if (later_ms != 0) {
+    CHECK(meeting.error_of(0).code() == Code::kTimeout);
+    return;
+  }
   // That was still on its way. The others learn that rank 0 has another result, so their communicator fails.
   CHECK(meeting.error_of(0).message() == "");
   for (const int rank : {1, 2, 3, 4, 5}) {
-    CHECK(job.eventually([&] { return job.at(rank).part_failure->failed(); }, kBoundMs));
+    REQUIRE(job.eventually([&] { return job.at(rank).part_failure->failed(); }, kBoundMs));
+    CHECK(contains(job.at(rank).part_failure->status(), "gave up in an agreement in which other ranks have a result"));
   }
 }
 
@@ -396,7 +401,8 @@ TEST_CASE("agreement: a rank below a stopped one gives up for all, because the o
   meeting.enter(1);
   REQUIRE(job.eventually([&] { return meeting.is_over(); }, kBoundMs));
   for (const int rank : {0, 1, 2, 3, 4}) {
-    CHECK(meeting.error_of(rank).message() == "timed out: rank 5 waited in agree for its whole timeout");
+    CHECK(meeting.error_of(rank).message() ==
+          "timed out: rank 5 gave up agree after its whole timeout, so it ends on all ranks");
   }
 }
 
@@ -416,4 +422,41 @@ TEST_CASE("agreement: a rank that others have left out takes a dead rank for dea
   CHECK(job.world().elapsed_ms() - begin_ms < kMissedMs);
   REQUIRE(meeting.error_of(3).message() == "");
   CHECK(meeting.of(3).value().failed == std::vector<int>{0, 1});
+}
+
+TEST_CASE("agreement: after an error the ranks sleep, and a later death damages nothing") {
+  // Rank 0 decides without those that do not call. Rank 1 has told no rank yet, because rank 5 below it has not called.
+  Family job(1, 6, {1, 2, 3, 4, 5});
+  Meeting meeting(&job, "agree");
+  meeting.enter(1);
+  meeting.enter(2, {}, "another call");
+  meeting.enter(3);
+  REQUIRE(job.eventually([&] { return meeting.is_over(); }, kBoundMs));
+  for (const int rank : {1, 2, 3}) CHECK(meeting.error_of(rank).code() == Code::kMismatch);
+  const std::uint64_t steps = job.at(1).process->steps;
+  job.world().run_for(1000);
+  CHECK(job.at(1).process->steps < steps + 100);
+  job.kill(0);
+  job.world().run_for(1000);
+  for (const int rank : job.members()) {
+    INFO("rank " << rank);
+    CHECK(job.at(rank).part_failure->status().message() == "");
+  }
+}
+
+TEST_CASE("agreement: a rank that calls after the others have had an error, and gone on, gets that error") {
+  Family job(1, 3, {0, 1, 2});
+  for (int i = 0; i < 3; ++i) {
+    Meeting meeting(&job, "agree");
+    meeting.enter(0);
+    meeting.enter(1, {}, "another call");
+    REQUIRE(job.eventually([&] { return meeting.is_over(); }, kBoundMs));
+    CHECK(meeting.error_of(0).code() == Code::kMismatch);
+  }
+  for (int i = 0; i < 3; ++i) {
+    Meeting meeting(&job, "agree");
+    meeting.enter(2);
+    REQUIRE(job.eventually([&] { return meeting.is_over(); }, kBoundMs));
+    CHECK(meeting.error_of(2).code() == Code::kMismatch);
+  }
 }
