@@ -141,6 +141,7 @@ class InProcessTree final : public ControlTree {
   [[nodiscard]] Status compared_with(int peer) TUTTI_REQUIRES(control_->mutex);
   [[nodiscard]] Status contradicted() TUTTI_REQUIRES(control_->mutex);
   [[nodiscard]] Status timed_out() const TUTTI_REQUIRES(control_->mutex);
+  [[nodiscard]] RankSet ranks_that_are(bool InProcessControl::Rank::*state) const TUTTI_REQUIRES(control_->mutex);
   Status check_id(std::uint64_t id) TUTTI_REQUIRES(control_->mutex);
   Status fail_clashing(const InProcessControl::ChildName& name) TUTTI_REQUIRES(control_->mutex);
   void forget_children() TUTTI_REQUIRES(control_->mutex);
@@ -452,21 +453,22 @@ void InProcessTree::leave() {
   end_children();
 }
 
+RankSet InProcessTree::ranks_that_are(bool InProcessControl::Rank::*state) const {
+  return RankSet::where(static_cast<int>(control_->ranks.size()), [&](int rank) {
+    control_->mutex.assert_held();
+    return control_->ranks[static_cast<std::size_t>(rank)].*state;
+  });
+}
+
 Result<Agreement> InProcessTree::agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) {
   const MutexLock lock(control_->mutex);
   if (me().left || !me().failure) return Status::invalid_usage("the communicator has ended");
   const ThreadAgreements::Pending pending = control_->agreements.give(rank_, own);
-  const auto members_that = [this](bool InProcessControl::Rank::*state) {
-    control_->mutex.assert_held();
-    const std::vector<InProcessControl::Rank>& all = control_->ranks;
-    return RankSet::where(static_cast<int>(all.size()),
-                          [&](int rank) { return all[static_cast<std::size_t>(rank)].*state; });
-  };
   control_->changed.notify_all();
   for (;;) {
     const RankSet all(0, static_cast<int>(control_->ranks.size()));
-    const auto result = control_->agreements.look(pending, all, members_that(&InProcessControl::Rank::dead),
-                                                  members_that(&InProcessControl::Rank::left), deadline.passed());
+    const auto result = control_->agreements.look(pending, all, ranks_that_are(&InProcessControl::Rank::dead),
+                                                  ranks_that_are(&InProcessControl::Rank::left), deadline.passed());
     if (result) return control_->changed.notify_all(), *result;
     if (Status s = gives_up ? gives_up() : Status(); !s.is_ok()) return s;
     control_->changed.wait_until(control_->mutex, Deadline::after_ms(deadline.left_ms(kFailureCheckMs)));

@@ -72,12 +72,17 @@ void add_communicators(Calls& calls, Things& t, tuttiComm_t comm) {
   static int number = 0;
   static std::array<char, 256> text{};
   calls["tuttiCommAbort"] = [=] { return tuttiCommAbort(comm); };
+  calls["tuttiCommAgree"] = [=] {
+    std::uint64_t flag = 1;
+    return tuttiCommAgree(comm, &flag);
+  };
   calls["tuttiCommCount"] = [=] { return tuttiCommCount(comm, &number); };
   calls["tuttiCommCreateGroup"] = [=] {
     static const int alone = 0;
     return tuttiCommCreateGroup(comm, 1, 1, &alone, &made, nullptr);
   };
   calls["tuttiCommDeregister"] = [=] { return tuttiCommDeregister(comm, nullptr); };
+  calls["tuttiCommGetFailed"] = [=] { return tuttiCommGetFailed(comm, nullptr, 0, &number); };
   calls["tuttiCommGetGroupId"] = [=] {
     std::uint64_t id = 0;
     return tuttiCommGetGroupId(comm, &id);
@@ -108,6 +113,7 @@ void add_communicators(Calls& calls, Things& t, tuttiComm_t comm) {
   calls["tuttiCommInitRank"] = [&t] { return tuttiCommInitRank(&made, 1, t.id, 0); };
   calls["tuttiCommInitRankConfig"] = [&t] { return tuttiCommInitRankConfig(&made, 1, t.id, 0, nullptr); };
   calls["tuttiCommRevoke"] = [=] { return tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT); };
+  calls["tuttiCommShrink"] = [=] { return tuttiCommShrink(comm, nullptr, 0, &made, nullptr, TUTTI_SHRINK_DEFAULT); };
   calls["tuttiCommSplit"] = [=] { return tuttiCommSplit(comm, 0, 0, &made, nullptr); };
   calls["tuttiCommUserRank"] = [=] { return tuttiCommUserRank(comm, &number); };
   calls["tuttiGetUniqueId"] = [&t] { return tuttiGetUniqueId(&t.id); };

@@ -144,7 +144,7 @@ TEST_CASE("control messages: contributions to an agreement and its result come o
   CHECK(taken.ballot == 1);
   CHECK(is_same(taken.tally, whole.tally));
   CHECK(taken.left == whole.left);
-  CHECK(taken.patience_ms == 30'000);
+  CHECK(taken.wait_ms == 30'000);
   REQUIRE(taken.decision.has_value());
   CHECK(*taken.decision == *whole.decision);
   CHECK(taken.decision->other.call == "tuttiCommShrink");
@@ -183,8 +183,8 @@ TEST_CASE("control messages: contents of agreements that no rank sends are refus
   const std::vector<std::function<void(Proposals*)>> wrong = {
       [](Proposals* p) { p->ballot = 7; },
       [](Proposals* p) { p->ballot = -1; },
-      [](Proposals* p) { p->patience_ms = -1; },
-      [](Proposals* p) { p->patience_ms = std::int64_t{1} << 41; },
+      [](Proposals* p) { p->wait_ms = -1; },
+      [](Proposals* p) { p->wait_ms = std::int64_t{1} << 41; },
       [](Proposals* p) { p->left = RankSet(6, 8); },
       [](Proposals* p) { p->name.left_out = RankSet(6, 8); },
       [](Proposals* p) { p->tally.given = RankSet(6, 8); },

@@ -2,7 +2,7 @@
 # tutti run with real processes: variables, signals, output, input, exit statuses, ends.
 # Usage: run_test.sh TUTTI
 set -uo pipefail
-tutti=$1
+tutti=$(realpath "$1")  # some calls are made in another folder
 failed=0
 folder=$(mktemp -d)
 out=$folder/out
