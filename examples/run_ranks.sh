@@ -34,7 +34,7 @@ fi
 [[ $1 =~ ^[1-9][0-9]{0,5}$ ]] || usage
 ranks=$1
 shift
-# A port on which no process listens. The kernel chooses ports of its own from 32768 upwards.
+# Finds a port on which no process listens. It is below 32768: the kernel chooses ports from there upwards.
 port=$((20000 + RANDOM % 12000))
 while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((20000 + RANDOM % 12000)); done
 export TUTTI_WORLD_SIZE=$ranks TUTTI_LOCAL_SIZE=$ranks TUTTI_ROOT=127.0.0.1:$port

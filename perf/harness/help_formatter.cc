@@ -14,8 +14,8 @@ namespace {
 // A larger limit is one in name only.
 constexpr double kLimit = 1e6;
 
-// CLI11 joins a type and what is asked of its values: "INT:INT in [1 - 64]" is "INT from 1 to 64", "TEXT:{core,none}"
-// is "core|none", "UINT:SIZE" is "SIZE".
+// CLI11 writes the type of an option and the limits of its values in one text. Help prints "INT:INT in [1 - 64]" as
+// "INT from 1 to 64", "TEXT:{core,none}" as "core|none", and "UINT:SIZE" as "SIZE".
 std::string readable(const std::string& type) {
   static const std::regex kRange(R"(\w+ in \[(\S+) - (\S+)\])");
   std::istringstream parts(type);

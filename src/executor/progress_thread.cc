@@ -90,7 +90,7 @@ void ProgressThread::run() {
   }
 }
 
-// Appends the new tasks. Returns false if the engine must end: then there are no tasks.
+// Appends the new tasks. Returns false if the engine must end; then it has appended none.
 bool ProgressThread::take_new() {
   const MutexLock lock(mutex_);
   if (ending_) return false;

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::size_t kCount = 40;
 
-// Every rank is the root of its own broadcast, so no rank receives anything, and each call returns at once.
+// Each rank passes its own number as the root of the broadcast. So no rank receives anything, and each call returns at
+// once.
 tuttiResult_t broadcast_from_itself(tuttiComm_t comm, int rank, void* stream = nullptr, std::size_t count = kCount) {
   static thread_local std::array<std::int8_t, kCount> data{};
   return tuttiBroadcast(data.data(), data.data(), count, tuttiInt8, rank, comm, stream);

@@ -11,7 +11,7 @@ check() {
   set +e
   (set -e; false; true)
   if (($? == 0)); then
-    echo "check '$name': call check as a command of its own, not as part of a condition" >&2
+    echo "check '$name': a condition must not contain check; call it as a separate command" >&2
     exit 1
   fi
   (set -euo pipefail; "$@") >"$folder/log" 2>&1

@@ -53,5 +53,5 @@ echo "$succeeded $passed $failed"
 BASH
 
 for condition in 'check x true || true' 'check x true && true' 'if check x true; then :; fi' '! check x true'; do
-  expect "$condition" 1 "check 'x': call check as a command of its own, not as part of a condition" <<<"$condition"
+  expect "$condition" 1 "check 'x': a condition must not contain check; call it as a separate command" <<<"$condition"
 done

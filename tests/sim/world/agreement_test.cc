@@ -35,7 +35,7 @@ class Meeting {
  public:
   Meeting(Family* job, std::string call) : job_(*job), call_(std::move(call)) {}
 
-  // The rank takes part, in a thread of its own, and leaves the communicator when it has the result.
+  // Starts a thread of the rank, which takes part. `leaves`: it leaves the communicator when it has the result.
   void enter(int rank, std::vector<int> left_out = {}, std::string call = {}, bool leaves = false) {
     Rank* const self = &job_.at(rank);
     ControlTree* const tree = self->part != nullptr ? self->part.get() : self->whole.get();

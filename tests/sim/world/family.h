@@ -113,7 +113,7 @@ class Family {
     INFO(world_.report());
     REQUIRE(in_time);
   }
-  // Members `now` of the group make their parts of it, each in a thread of its own, which the group outlives.
+  // Starts a thread of each rank in `now`, which makes its part of the group. The group outlives these threads.
   void split_off(Group* group, const std::vector<int>& now) {
     group->made.resize(group->members.size(), Status::internal("not made"));
     for (std::size_t i = 0; i < group->members.size(); ++i) {

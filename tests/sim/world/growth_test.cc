@@ -45,6 +45,21 @@ Most most_since(JobWorld& job, const std::vector<Traffic>& before) {
   return most;
 }
 
+// What all ranks, which wait at `begin`, send until each has added 1 to `done` and waits at `end`.
+Most most_between(JobWorld* job, Gate* begin, Gate* end, const int& done) {
+  REQUIRE(job->run_to(Phase::kWatching, 60'000));
+  job->world().run_for(2000);
+  const std::vector<Traffic> before = traffic_of(*job);
+  job->world().open(begin);
+  job->world().run_for(2000);
+  CHECK(done == job->ranks());
+  const Most most = most_since(*job, before);
+  job->world().open(end);
+  CHECK(job->run(60'000));
+  CHECK(job->world().finish());
+  return most;
+}
+
 // For a job whose ranks have all watched their trees for a while before they leave.
 Most leaving(int ranks) {
   Gate all_watch;
@@ -99,17 +114,7 @@ Most leaving_groups(int ranks) {
     world->world().pass(all_left);
   });
   world = &job;
-  REQUIRE(job.run_to(Phase::kWatching, 60'000));
-  job.world().run_for(2000);
-  const std::vector<Traffic> before = traffic_of(job);
-  job.world().open(&all_watch);
-  job.world().run_for(2000);
-  CHECK(left == ranks);
-  const Most most = most_since(job, before);
-  job.world().open(&all_left);
-  CHECK(job.run(60'000));
-  CHECK(job.world().finish());
-  return most;
+  return most_between(&job, &all_watch, &all_left, left);
 }
 
 // The total traffic of a job while its ranks make communicators of eight that gather, each of which fails.
@@ -158,17 +163,7 @@ Most agreeing(int ranks) {
     world->world().pass(end);
   });
   world = &job;
-  REQUIRE(job.run_to(Phase::kWatching, 60'000));
-  job.world().run_for(2000);
-  const std::vector<Traffic> before = traffic_of(job);
-  job.world().open(&begin);
-  job.world().run_for(2000);
-  CHECK(agreed == ranks);
-  const Most most = most_since(job, before);
-  job.world().open(&end);
-  CHECK(job.run(60'000));
-  CHECK(job.world().finish());
-  return most;
+  return most_between(&job, &begin, &end, agreed);
 }
 
 // Up to the end of the first all-gather.
