@@ -166,7 +166,7 @@ TUTTI_EXPORT tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
  * the value of each rank that tuttiCommGetFailed does not list afterwards. Ends within TUTTI_TIMEOUT_MS. After an error
  * *flag is unchanged. */
 TUTTI_EXPORT tuttiResult_t tuttiCommAgree(tuttiComm_t comm, uint64_t *flag);
-/* *count = the number of ranks of `comm` that have died, as found by the calls of tuttiCommAgree and tuttiCommShrink so
+/* *count = the number of ranks of `comm` that have died, as found by the calls of tuttiCommAgree, Shrink and Grow so
  * far: the same on all ranks that have made the same calls. ranks[0..min(capacity, *count)) = these ranks, ascending;
  * `ranks` may be NULL if capacity is 0. Any thread; waits for no rank. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int capacity, int *count);
@@ -188,6 +188,27 @@ TUTTI_EXPORT tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int 
  * within the init timeout; if ranks die, they begin again. *newcomm is written only on success; the caller owns it. */
 TUTTI_EXPORT tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int *excludeRanksList, int excludeRanksCount,
                                            tuttiComm_t *newcomm, const tuttiConfig_t *config, int shrinkFlags);
+
+/* As ncclCommGrow: *newcomm = a communicator of nRanks ranks: those of `comm` that live, and new ones. One rank of `comm`
+ * calls tuttiCommGetUniqueId(comm, &id) and sends the id to the new ranks, in any way. Then all call:
+ *
+ *   ranks of `comm`   comm, nRanks, &id or NULL, -1, &newcomm: it keeps its rank. At least one passes the id.
+ *   new ranks         NULL, nRanks, &id, rank, &newcomm: each of the other numbers from 0 to nRanks - 1 once. So a new
+ *                     rank can replace one that has died. It makes the same call as tuttiCommInitRankConfig.
+ *
+ * Collective over the ranks of `comm` that live and the new ranks, which may call earlier. `comm` may work, may have
+ * failed, or be revoked. It stays as it is and must be destroyed; tuttiCommGetFailed lists its dead ranks. For the
+ * ranks of `comm`, config has the meaning of tuttiCommSplit: they begin with their settings in `comm`. The new
+ * communicator shares no resources with it: its connections are made when first used.
+ *
+ * All ranks get their communicator, or all get an error within the init timeout. If a rank of `comm` dies meanwhile:
+ * tuttiRemoteError. tuttiTimeout names the ranks that did not come, tuttiMismatch the two numbers of ranks or the
+ * different calls. If a rank is refused for its arguments, it gets tuttiInvalidArgument, and the others
+ * tuttiRemoteError with its reason. An id makes one communicator: after an error, make another id. *newcomm is written
+ * only on success; the caller owns it. On ranks of `comm`, threads as for tuttiCommShrink. */
+TUTTI_EXPORT tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nRanks, const tuttiUniqueId *id, int rank,
+                                         tuttiComm_t *newcomm, const tuttiConfig_t *config);
+
 /* *error = tuttiSuccess, or the error that failed the communicator. Does not block. A CUDA device that no longer works
  * is detected only when the communicator is finalized or destroyed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);

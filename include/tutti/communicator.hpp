@@ -106,13 +106,22 @@ class Communicator {
     check(tuttiCommShrink(get(), excluded.data(), static_cast<int>(excluded.size()), &comm, config, flags));
     return Communicator(comm);
   }
+  // Of `ranks` ranks: those of this communicator that live, which keep their ranks, and new ranks, which are
+  // constructed with the same id and any free number. Collective over these ranks, also after a failure. At least
+  // one rank of this communicator passes the id, which one of them has made; the others may pass nullptr. The text of
+  // an error is that of this call, not of an earlier failure.
+  [[nodiscard]] Communicator grow(int ranks, const tuttiUniqueId* id, const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t comm = nullptr;
+    check(tuttiCommGrow(get(), ranks, id, -1, &comm, config));
+    return Communicator(comm);
+  }
   // The bitwise AND of the flags of all ranks that live: the same on all of them. Collective over these ranks, also
   // after a failure.
   [[nodiscard]] std::uint64_t agree(std::uint64_t flag) {
     check(tuttiCommAgree(get(), &flag));
     return flag;
   }
-  // The ranks that have died, as found by agree() and shrink() so far: ascending. Any thread.
+  // The ranks that have died, as found by agree(), shrink() and grow() so far: ascending. Any thread.
   [[nodiscard]] std::vector<int> failed() const {
     std::vector<int> ranks(static_cast<std::size_t>(size()));
     int count = 0;

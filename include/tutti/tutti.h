@@ -75,10 +75,10 @@
  * error. tuttiGetLastError(comm) returns the error that failed the communicator, even if calls were refused later. A
  * call that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) changes nothing ("Refused calls"
  * below). After any other error the communicator has failed: every later operation returns the same error, and only
- * tuttiCommAgree, tuttiCommShrink and the calls that end it are useful. Every call ends. If a peer dies, operations
- * that wait for it fail with tuttiRemoteError within a second (if no rank has destroyed its communicator before). All
- * other waits end with tuttiTimeout after the communicator's timeout. There is one exception: a tuttiLaunchHostFunc
- * function has no time limit. Everything behind it in its stream waits for it.
+ * tuttiCommAgree, tuttiCommShrink, tuttiCommGrow and the calls that end it are useful. Every call ends. If a peer dies,
+ * operations that wait for it fail with tuttiRemoteError within a second (if no rank has destroyed its communicator
+ * before). All other waits end with tuttiTimeout after the communicator's timeout. There is one exception: a
+ * tuttiLaunchHostFunc function has no time limit. Everything behind it in its stream waits for it.
  *
  * Refused calls. The refused rank may call again with correct arguments; then all ranks continue normally. Until then
  * the other ranks may wait in the operation. They receive the refused call and the reason; if a rank waits, rank 0 logs

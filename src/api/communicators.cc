@@ -12,6 +12,7 @@
 #include "api/configuration.h"
 #include "api/groups.h"
 #include "api/handles.h"
+#include "api/new_comm.h"
 #include "base/log.h"
 #include "calls/descriptions.h"
 #include "communicator/binding.h"
@@ -59,16 +60,6 @@ Status make_comm(tuttiComm_t* comm, int ranks, const tuttiConfig_t* config, Join
   table.open(*handle, std::move(communicator));
   *comm = reinterpret_cast<tuttiComm_t>(*handle);
   return {};
-}
-
-Status init_rank(tuttiComm_t* comm, int nranks, const tuttiUniqueId& id, int rank, const tuttiConfig_t* config) {
-  if (Status s = check_rank(comm, nranks, rank); !s.is_ok()) return s;
-  UniqueIdBytes bytes{};
-  static_assert(sizeof bytes == sizeof id.internal);
-  std::memcpy(bytes.data(), id.internal, bytes.size());
-  return make_comm(
-      comm, nranks, config, [&](const Settings& settings) { return join_with_id(bytes, rank, nranks, settings); },
-      [&](const Status& why) { decline_with_id(bytes, rank, nranks, why); });
 }
 
 Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
@@ -123,6 +114,16 @@ Status create_id(const Settings& settings, tuttiUniqueId* id) {
 }
 
 }  // namespace
+
+Status init_rank(tuttiComm_t* comm, int nranks, const tuttiUniqueId& id, int rank, const tuttiConfig_t* config) {
+  if (Status s = check_rank(comm, nranks, rank); !s.is_ok()) return s;
+  UniqueIdBytes bytes{};
+  static_assert(sizeof bytes == sizeof id.internal);
+  std::memcpy(bytes.data(), id.internal, bytes.size());
+  return make_comm(
+      comm, nranks, config, [&](const Settings& settings) { return join_with_id(bytes, rank, nranks, settings); },
+      [&](const Status& why) { decline_with_id(bytes, rank, nranks, why); });
+}
 
 tuttiResult_t report(const Status& status, Communicator* comm) noexcept {
   if (status.is_ok()) return tuttiSuccess;

@@ -63,9 +63,9 @@ Status check_device(const Settings& settings) {
 }
 
 Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,
-                                                   const Settings& settings) {
+                                                   const Settings& settings, ControlTree::GivesUp gives_up) {
   const Deadline deadline = Deadline::after_ms(settings.init_timeout_ms);
-  return make(join(id, rank, ranks, settings, deadline), settings, deadline);
+  return make(join(id, rank, ranks, settings, deadline, std::move(gives_up)), settings, deadline);
 }
 
 Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings) {

@@ -22,8 +22,9 @@ Status check_verbs(const Settings& settings, std::string_view name);
 Status check_device(const Settings& settings);
 
 // Both are collective: they return when all ranks have joined, or at the init timeout at the latest. Any thread.
+// `gives_up`: see Member.
 Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,
-                                                   const Settings& settings);
+                                                   const Settings& settings, ControlTree::GivesUp gives_up = {});
 Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings);
 
 // Called instead of the two above by a rank that cannot take part, so that the others do not wait for it. Any thread.

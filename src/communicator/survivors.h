@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "communicator/split.h"
 #include "control/agreement.h"
 #include "epoch/epoch.h"
+#include "join/unique_id.h"
 #include "os/clock.h"
 #include "os/mutex.h"
 
@@ -25,6 +27,14 @@ class Communicator;
 // The request of one rank for a communicator of the members that live.
 struct ShrinkWish {
   std::vector<int> left_out;           // ascending; the same on all other ranks
+  const Settings* settings = nullptr;  // null: those of the communicator
+  Status refused;                      // not ok: this rank takes part only to tell the others that it refuses
+};
+
+// The request of one rank for a communicator that has more ranks.
+struct GrowWish {
+  int ranks = 0;
+  std::optional<UniqueIdBytes> id;     // at least one rank has it
   const Settings* settings = nullptr;  // null: those of the communicator
   Status refused;                      // not ok: this rank takes part only to tell the others that it refuses
 };
@@ -40,6 +50,9 @@ class Survivors {
   // Collective over the members that the wish does not leave out and that live: a communicator of these, in their
   // order. If a member dies meanwhile, they begin again without it. All of them get it, or an error.
   Result<std::unique_ptr<Communicator>> shrink(const ShrinkWish& wish, const MakeGroup& make_group);
+  // Collective over the members that live, and the new ranks, which join by the id: a new job in which members keep
+  // their ranks. The new ranks may have those of dead members. All of them get it, or an error.
+  Result<std::unique_ptr<Communicator>> grow(const GrowWish& wish);
   // The members that have died, as all agreements of this communicator have found: ascending, the same on all ranks
   // that have made the same calls.
   [[nodiscard]] std::vector<int> failed() const TUTTI_EXCLUDES(mutex_);
@@ -47,6 +60,10 @@ class Survivors {
  private:
   class Inside;
   Result<Agreement> agree_inside(const Proposal& own, Deadline deadline) TUTTI_EXCLUDES(mutex_);
+  Status take_id(const GrowWish& wish, const Agreement& agreed, std::optional<UniqueIdBytes>* id) const;
+  [[nodiscard]] Status check_not_aborted() const;
+  // Not ok if a member has died that is not in `dead`, which is ascending.
+  [[nodiscard]] Status check_alive(const std::vector<int>& dead) const;
 
   const Epoch& epoch_;
   const Failures& failures_;

@@ -8,6 +8,12 @@
 
 namespace tutti::internal::control {
 
+Tally Tally::of(int rank, const Proposal& own) {
+  Tally tally{RankSet(rank, rank + 1), own.flags, {}, {rank, own.call}, {}};
+  if (!own.offer.empty()) tally.offer = {rank, own.offer};
+  return tally;
+}
+
 void Tally::add(const Tally& more) {
   if (more.given.empty()) return;
   if (given.empty()) {
@@ -25,8 +31,8 @@ void Tally::add(const Tally& more) {
   if (more.caller.rank < caller.rank) {
     if (other.rank >= 0 && other.call == more.caller.call) other = caller;
     caller = more.caller;
-    offer = more.offer;
   }
+  if (offer.rank < 0 || (more.offer.rank >= 0 && more.offer.rank < offer.rank)) offer = more.offer;
   given.add(more.given);
 }
 
@@ -54,7 +60,7 @@ Result<Agreement> result_of(const Decision& decision, const std::function<int(in
   std::sort(ranks.begin(), ranks.end());
   const auto who = [&](const Caller& caller) { return fmt::format("rank {}", rank_of(caller.rank)); };
   switch (decision.outcome) {
-    case Outcome::kAgreed: return Agreement{decision.flags, decision.offer, std::move(ranks)};
+    case Outcome::kAgreed: return Agreement{decision.flags, decision.offer.bytes, std::move(ranks)};
     case Outcome::kMismatch:
       return Status::mismatch(fmt::format("{} has called {}, but {} has called {}", who(decision.caller),
                                           decision.caller.call, who(decision.other), decision.other.call));

@@ -19,12 +19,12 @@ struct Proposal {
   std::string call;           // the text of the call, for errors
   std::vector<int> left_out;  // members that take no part: ascending ranks of the communicator, equal on all others
   std::uint64_t flags = ~std::uint64_t{0};
-  std::uint64_t offer = 0;  // an id that only this rank can have drawn
+  std::string offer{};  // an id; empty: none
 };
 
 struct Agreement {
   std::uint64_t flags = 0;  // the bits that all contributions have
-  std::uint64_t offer = 0;  // of the lowest rank that has contributed
+  std::string offer;        // of the lowest rank that has contributed one; empty: none
   std::vector<int> failed;  // the members that have died, ascending
 };
 
@@ -36,14 +36,26 @@ struct Caller {
   std::string call;
 };
 
+// The longest offer.
+inline constexpr std::size_t kMaxOfferBytes = 128;
+
+// What a member offers.
+struct Offer {
+  int rank = -1;  // whose; -1: none
+  std::string bytes;
+  bool operator==(const Offer&) const = default;
+};
+
 // The contributions of some members.
 struct Tally {
   RankSet given;                            // whose
   std::uint64_t flags = ~std::uint64_t{0};  // their bitwise AND
-  std::uint64_t offer = 0;                  // of the lowest of them
+  Offer offer;                              // of the lowest of them that has one
   Caller caller;                            // the lowest of them
   Caller other;                             // one whose call differs
 
+  // The contribution of one member. `rank`: of the job.
+  static Tally of(int rank, const Proposal& own);
   // Associative and commutative, except the choice of `other`; adding a contribution twice changes nothing.
   void add(const Tally& more);
 };
@@ -60,7 +72,7 @@ enum class Outcome : std::uint8_t {
 struct Decision {
   Outcome outcome = Outcome::kAgreed;
   std::uint64_t flags = 0;
-  std::uint64_t offer = 0;
+  Offer offer;
   RankSet ranks;
   Caller caller;
   Caller other;

@@ -30,8 +30,20 @@ bool take(net::Unpacker* unpacker, int ranks, Caller* caller) {
   return unpacker->ok() && caller->rank >= -1 && caller->rank < ranks && caller->call.size() <= kMaxCallBytes;
 }
 
+void put(net::Packer* packer, const Offer& offer) {
+  packer->number(offer.rank).text(offer.bytes);
+}
+
+bool take(net::Unpacker* unpacker, int ranks, Offer* offer) {
+  offer->rank = unpacker->number<std::int32_t>();
+  offer->bytes = unpacker->text();
+  return unpacker->ok() && offer->rank >= -1 && offer->rank < ranks && offer->bytes.size() <= kMaxOfferBytes &&
+         offer->bytes.empty() == (offer->rank < 0);
+}
+
 void put(net::Packer* packer, const Decision& decision) {
-  packer->number(static_cast<std::uint8_t>(decision.outcome)).number(decision.flags).number(decision.offer);
+  packer->number(static_cast<std::uint8_t>(decision.outcome)).number(decision.flags);
+  put(packer, decision.offer);
   control::put(packer, decision.ranks);
   put(packer, decision.caller);
   put(packer, decision.other);
@@ -41,9 +53,9 @@ bool take(net::Unpacker* unpacker, int ranks, Decision* decision) {
   const auto outcome = unpacker->number<std::uint8_t>();
   decision->outcome = static_cast<Outcome>(outcome);
   decision->flags = unpacker->number<std::uint64_t>();
-  decision->offer = unpacker->number<std::uint64_t>();
-  return outcome <= static_cast<std::uint8_t>(Outcome::kLate) && control::take(unpacker, ranks, &decision->ranks) &&
-         take(unpacker, ranks, &decision->caller) && take(unpacker, ranks, &decision->other) &&
+  return outcome <= static_cast<std::uint8_t>(Outcome::kLate) && take(unpacker, ranks, &decision->offer) &&
+         control::take(unpacker, ranks, &decision->ranks) && take(unpacker, ranks, &decision->caller) &&
+         take(unpacker, ranks, &decision->other) &&
          (decision->outcome != Outcome::kMismatch || decision->other.rank >= 0);
 }
 
@@ -75,7 +87,8 @@ std::string pack_proposals(const Proposals& proposals) {
   packer.number(proposals.ballot).number(proposals.wait_ms);
   control::put(&packer, proposals.left);
   control::put(&packer, tally.given);
-  packer.number(tally.flags).number(tally.offer);
+  packer.number(tally.flags);
+  put(&packer, tally.offer);
   put(&packer, tally.caller);
   put(&packer, tally.other);
   packer.number(static_cast<std::uint8_t>(proposals.decision.has_value()));
@@ -90,8 +103,9 @@ bool unpack_proposals(const Header& header, net::Unpacker* unpacker, int ranks, 
   Tally& tally = proposals->tally;
   if (!control::take(unpacker, ranks, &proposals->left) || !control::take(unpacker, ranks, &tally.given)) return false;
   tally.flags = unpacker->number<std::uint64_t>();
-  tally.offer = unpacker->number<std::uint64_t>();
-  if (!take(unpacker, ranks, &tally.caller) || !take(unpacker, ranks, &tally.other)) return false;
+  if (!take(unpacker, ranks, &tally.offer) || !take(unpacker, ranks, &tally.caller) ||
+      !take(unpacker, ranks, &tally.other))
+    return false;
   if (unpacker->number<std::uint8_t>() != 0 && !take(unpacker, ranks, &proposals->decision.emplace())) return false;
   return unpacker->complete() && proposals->ballot >= 0 && proposals->ballot < ranks && proposals->wait_ms >= 0 &&
          proposals->wait_ms <= kMaxWaitMs && tally.given.empty() == (tally.caller.rank < 0);

@@ -81,7 +81,10 @@ void Agreements::give(const AgreementName& name, const Tally& own, std::int64_t 
 
 void Agreements::give_up(const AgreementName& name, const Caller& self) {
   Round& round = round_of(name);
-  if (!round.decision) round.decision = Decision{Outcome::kLate, 0, 0, {}, self, {}};
+  if (!round.decision) {
+    round.decision.emplace().outcome = Outcome::kLate;
+    round.decision->caller = self;
+  }
   deliver(round);
   round.changed = true;
 }

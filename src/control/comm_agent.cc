@@ -228,6 +228,10 @@ void CommAgent::cut_off(const Status& why) noexcept {
 void CommAgent::hear_death(const Death& death) {
   const int rank = members_.rank_of(death.rank);
   if (rank < 0 || leave_notices_.has_departed(rank)) return;
+  {
+    const MutexLock lock(shared_.mutex);
+    shared_.dead.add(RankSet(rank, rank + 1));
+  }
   if (std::exchange(any_notice_, true)) return;
   fail_here(Status::remote(describe_rank(rank, death.host, death.pid) +
                            " died: connection lost (its process was killed or ended without destroying its "

@@ -60,6 +60,7 @@ struct CommShared {
   std::map<int, Refusal> early_refusals TUTTI_GUARDED_BY(mutex);     // received before that: the last one of each rank
   std::vector<std::string> early_decisions TUTTI_GUARDED_BY(mutex);  // likewise
   Status failure TUTTI_GUARDED_BY(mutex);                            // the first one
+  RankSet dead TUTTI_GUARDED_BY(mutex);                              // ranks of the communicator
   std::uint32_t refusal_told TUTTI_GUARDED_BY(mutex) = 0;            // serial number of the last one sent
   std::vector<LeaveNotice> departed TUTTI_GUARDED_BY(mutex);         // of all ranks that have left, including this one,
   RankSet departed_places TUTTI_GUARDED_BY(mutex);                   // of all of them

@@ -183,8 +183,7 @@ Result<Agreement> ControlComm::agree(const Proposal& own, Deadline deadline, con
   if (!takes_commands()) return Status::invalid_usage("the communicator has ended");
   const std::int64_t wait_ms = deadline.left_ms(std::numeric_limits<int>::max());
   Contribution mine{next_agreement(own.left_out), {}, wait_ms - std::min(wait_ms / 4, kAnswerMs)};
-  const int self = members_.self();
-  mine.tally = {RankSet(self, self + 1), own.flags, own.offer, {self, own.call}, {}};
+  mine.tally = Tally::of(members_.self(), own);
   shared_.awaited = mine.name.key();
   shared_.agreed.reset();
   shared_.commands.contribution = mine;
@@ -207,6 +206,11 @@ Result<Agreement> ControlComm::agree(const Proposal& own, Deadline deadline, con
   shared_.awaited.clear();
   if (shared_.agreed) return *std::exchange(shared_.agreed, std::nullopt);
   return ended;
+}
+
+RankSet ControlComm::dead() const {
+  const MutexLock lock(shared_.mutex);
+  return shared_.dead;
 }
 
 bool ControlComm::finish(std::int64_t wait_ms) {

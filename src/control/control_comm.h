@@ -44,6 +44,7 @@ class ControlComm final : public ControlTree {
   Status compare_with_departed() override;
   void compare_calls() override;
   Result<Agreement> agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) override;
+  [[nodiscard]] RankSet dead() const override;
   bool finish(std::int64_t wait_ms) override;
   void leave() override;
 

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "control/agreement.h"
 #include "control/call_record.h"
+#include "control/rank_set.h"
 #include "os/clock.h"
 
 namespace tutti::internal {
@@ -115,6 +116,8 @@ class ControlTree {
   // It must not call the tree, nor wait.
   // After watch(); one thread at a time.
   virtual Result<Agreement> agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) = 0;
+  // The members that have died without leaving, as far as this rank knows by now. Any thread.
+  [[nodiscard]] virtual RankSet dead() const = 0;
   // Tells all ranks that this one calls nothing more, and what it has called; waits until all others have done the
   // same, but not longer than `wait_ms`, and not after the communicator has failed. If two ranks have called different
   // operations, or one more than the other, the rank that hears of the other fails all with kMismatch and a text that

@@ -109,8 +109,7 @@ class InProcessTree final : public ControlTree {
   ~InProcessTree() override {
     const MutexLock lock(control_->mutex);
     tell_failure(me().death, me().left);
-    me().dead = !me().left;
-    me().left = true;
+    me().dead = !std::exchange(me().left, true);
     control_->changed.notify_all();
     end_children();
     me().failure.reset();
@@ -128,6 +127,10 @@ class InProcessTree final : public ControlTree {
   Result<Agreement> agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) override;
   using ControlTree::split;
   Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members, GivesUp gives_up) override;
+  [[nodiscard]] RankSet dead() const override {
+    const MutexLock lock(control_->mutex);
+    return ranks_that_are(&InProcessControl::Rank::dead);
+  }
   bool finish(std::int64_t wait_ms) override;
   void leave() override;
 
@@ -465,8 +468,8 @@ Result<Agreement> InProcessTree::agree(const Proposal& own, Deadline deadline, c
   if (me().left || !me().failure) return Status::invalid_usage("the communicator has ended");
   const ThreadAgreements::Pending pending = control_->agreements.give(rank_, own);
   control_->changed.notify_all();
+  const RankSet all(0, static_cast<int>(control_->ranks.size()));
   for (;;) {
-    const RankSet all(0, static_cast<int>(control_->ranks.size()));
     const auto result = control_->agreements.look(pending, all, ranks_that_are(&InProcessControl::Rank::dead),
                                                   ranks_that_are(&InProcessControl::Rank::left), deadline.passed());
     if (result) return control_->changed.notify_all(), *result;

@@ -61,8 +61,26 @@ Registration registration_of(const Member& member, const std::vector<net::Addres
   return registration;
 }
 
+// Waits until the root service has answered. If this rank gives up before, all others get its reason.
+Status await_answer(int root, const Member& member) {
+  if (!member.gives_up) return {};
+  net::PollSet set;
+  while (!member.deadline.passed()) {
+    if (Status s = member.gives_up(); !s.is_ok()) {
+      static_cast<void>(net::send_frame(root, Report{as_told_to_peers(s)}.serialize(), member.deadline));
+      return s;
+    }
+    set.clear(kFailureCheckMs);
+    const std::size_t answer = set.add(root, POLLIN);
+    if (Status s = set.wait(); !s.is_ok()) return s;
+    if (set.ready(answer) != 0) break;
+  }
+  return {};
+}
+
 // Waits for this rank's position in the tree.
 Result<Placement> await_placement(int root, const Member& member) {
+  if (Status s = await_answer(root, member); !s.is_ok()) return s;
   Result<std::string> answer = net::recv_frame(root, kMaxPlacementBytes, member.deadline);
   if (!answer.is_ok() && answer.status().code() == Code::kRemoteError) {
     return Status::remote(
@@ -235,12 +253,14 @@ Result<UniqueIdBytes> create_unique_id(const Settings& settings) {
   return encode_unique_id(contact);
 }
 
-Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& settings, Deadline deadline) {
+Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& settings, Deadline deadline,
+                 ControlTree::GivesUp gives_up) {
   Result<RootContact> contact = decode_unique_id(id);
   if (!contact.is_ok()) return contact.status();
   if (Status s = check_rank(rank, ranks); !s.is_ok()) return s;
   const Secret secret = contact->secret;
-  return join_or_linger(place_of(std::move(*contact)), secret, kKindOfId, Member{rank, ranks, settings, deadline});
+  return join_or_linger(place_of(std::move(*contact)), secret, kKindOfId,
+                        Member{rank, ranks, settings, deadline, std::move(gives_up)});
 }
 
 Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& settings, Deadline deadline) {

@@ -42,7 +42,9 @@ struct KnownRoot {
 std::size_t descriptors_of_rank(int ranks, const Settings& settings);
 DescriptorReservation reserve_descriptors(int ranks, const Settings& settings);
 
-Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& settings, Deadline deadline);
+// `gives_up`: see Member.
+Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& settings, Deadline deadline,
+                 ControlTree::GivesUp gives_up = {});
 // With one port in `root`, rank 0 must get that one; a taken port is an error.
 Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& settings, Deadline deadline);
 

@@ -84,6 +84,7 @@ std::string RootSearch::trouble() const {
 
 // The reason to give up before the deadline; ok: continue.
 Status RootSearch::hopeless() const {
+  if (Status own = member_.gives_up ? member_.gives_up() : Status(); !own.is_ok()) return own;
   if (!dial_) {
     return unresolved_.is_exhaustion() ? unresolved_.with_context("the address of the job's root service") : Status();
   }

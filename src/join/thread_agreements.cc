@@ -10,7 +10,7 @@ ThreadAgreements::Pending ThreadAgreements::give(int rank, const Proposal& own) 
   if (pending.name.number >= 2) rounds_.erase({own.left_out, pending.name.number - 2});
   std::shared_ptr<Round>& round = rounds_[pending.name];
   if (round == nullptr) round = std::make_shared<Round>();
-  round->tally.add({RankSet(rank, rank + 1), own.flags, own.offer, {rank, own.call}, {}});
+  round->tally.add(control::Tally::of(rank, own));
   pending.round = round;
   return pending;
 }

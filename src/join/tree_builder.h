@@ -20,6 +20,8 @@ struct Member {
   int ranks;
   const Settings& settings;
   Deadline deadline;
+  // Called while it waits for the others to join, at least once a second; if not ok, that is the result on all ranks.
+  ControlTree::GivesUp gives_up{};
 };
 
 // Makes job->tree (null for a single rank). On failure, it sends the reason to connected neighbours and to the root.

@@ -106,6 +106,7 @@ void add_communicators(Calls& calls, Things& t, tuttiComm_t comm) {
     tuttiResult_t error = tuttiSuccess;
     return tuttiCommGetAsyncError(comm, &error);
   };
+  calls["tuttiCommGrow"] = [=, &t] { return tuttiCommGrow(comm, 1, &t.id, -1, &made, nullptr); };
   calls["tuttiCommGetUniqueId"] = [=, &t] { return tuttiCommGetUniqueId(comm, &t.id); };
   calls["tuttiCommInitAll"] = [] { return tuttiCommInitAll(several.data(), 2, nullptr); };
   calls["tuttiCommInitAllConfig"] = [] { return tuttiCommInitAllConfig(several.data(), 2, nullptr, nullptr); };

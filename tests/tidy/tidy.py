@@ -36,6 +36,7 @@ ALLOWED = {
 PART_OF = {
     "api/collectives.cc": "tutti/tutti.h",
     "api/communicators.cc": "tutti/tutti.h",
+    "api/going_on.cc": "tutti/tutti.h",
     "api/operators.cc": "tutti/tutti.h",
     "api/registered_range.cc": "tutti/tutti.h",
     "api/split.cc": "tutti/tutti.h",

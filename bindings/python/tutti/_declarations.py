@@ -58,6 +58,8 @@ tuttiResult_t tuttiCommAgree(tuttiComm_t comm, uint64_t *flag);
 tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int capacity, int *count);
 tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int *excludeRanksList, int excludeRanksCount, tuttiComm_t *newcomm,
     const tuttiConfig_t *config, int shrinkFlags);
+tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nRanks, const tuttiUniqueId *id, int rank, tuttiComm_t *newcomm,
+    const tuttiConfig_t *config);
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count);
 tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);

@@ -67,6 +67,14 @@ def unique_id() -> bytes:
     return bytes(ffi.buffer(made))
 
 
+def _c_unique_id(unique_id: bytes) -> Any:
+    if len(unique_id) != UNIQUE_ID_BYTES:
+        raise InvalidArgument(f"a unique id has {UNIQUE_ID_BYTES} bytes, and this one {len(unique_id)}")
+    copied = ffi.new("tuttiUniqueId *")
+    ffi.buffer(copied)[:] = unique_id
+    return copied
+
+
 class Communicator(VectorCollectives):
     """A rank of a job. One thread at a time calls its collectives.
 
@@ -109,10 +117,7 @@ class Communicator(VectorCollectives):
     @classmethod
     def from_unique_id(cls, unique_id: bytes, rank: int, size: int, config: Config | None = None) -> "Communicator":
         """Joins the communicator of a unique id as `rank` of `size`; returns when all ranks have joined."""
-        if len(unique_id) != UNIQUE_ID_BYTES:
-            raise InvalidArgument(f"a unique id has {UNIQUE_ID_BYTES} bytes, and this one {len(unique_id)}")
-        handle, settings, copied = ffi.new("tuttiComm_t *"), c_config(config), ffi.new("tuttiUniqueId *")
-        ffi.buffer(copied)[:] = unique_id
+        handle, settings, copied = ffi.new("tuttiComm_t *"), c_config(config), _c_unique_id(unique_id)
         check(lib.tuttiCommInitRankConfig(handle, size, copied[0], rank, settings[0]))
         return cls(handle[0])
 
@@ -140,6 +145,17 @@ class Communicator(VectorCollectives):
         check(lib.tuttiCommShrink(self.handle, excluded, len(ranks), handle, settings[0], int(abort)))
         return type(self)(handle[0])
 
+    def grow(self, size: int, unique_id: bytes | None = None, config: Config | None = None) -> "Communicator":
+        """A communicator of `size` ranks: those of this one that live, which keep their ranks, and new ranks.
+
+        One rank of this communicator calls unique_id(), sends the id to the new ranks, and passes it here; the others
+        may pass None. The new ranks call from_unique_id() with any free rank, such as that of a rank that has died.
+        """
+        handle, settings = ffi.new("tuttiComm_t *"), c_config(config)
+        copied = ffi.NULL if unique_id is None else _c_unique_id(unique_id)
+        check(lib.tuttiCommGrow(self.handle, size, copied, -1, handle, settings[0]))
+        return type(self)(handle[0])
+
     def agree(self, flag: int) -> int:
         """The bitwise AND of the flags, of 64 bits, of all ranks that live: the same on all of them.
 
@@ -150,7 +166,7 @@ class Communicator(VectorCollectives):
         return int(agreed[0])
 
     def failed(self) -> list[int]:
-        """The ranks that have died, as found by agree() and shrink() so far. Waits for no rank."""
+        """The ranks that have died, as found by agree(), shrink() and grow() so far. Waits for no rank."""
         ranks, count = ffi.new("int[]", self.size), ffi.new("int *")
         check(lib.tuttiCommGetFailed(self.handle, ranks, self.size, count))
         return list(ranks[0 : count[0]])

@@ -1,6 +1,7 @@
 """How communicators are made and ended, and their errors."""
 
 import dataclasses
+import multiprocessing
 import os
 import pickle
 import signal
@@ -150,6 +151,32 @@ def test_ranks_go_on_without_a_killed_one() -> None:
             return comm.failed(), rest.rank, rest.size
 
     assert ranks.run(4, body, dies=(1,)) == [([1], 0, 3), None, ([1], 1, 3), ([1], 2, 3)]
+
+
+def test_a_rank_that_has_died_is_replaced() -> None:
+    post = multiprocessing.get_context("fork").SimpleQueue()
+
+    def body(world: tutti.Communicator) -> object:
+        comm = world.split(0 if world.rank < 3 else None)
+        if comm is None:
+            with tutti.Communicator.from_unique_id(post.get(), 1, 3) as new:
+                return new.rank, new.all_reduce(np.array([new.rank]))[0]
+        comm.barrier()
+        if comm.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with pytest.raises(tutti.RemoteError, match="rank 1"):
+            while True:
+                comm.all_reduce(np.ones(1000))
+        unique_id = comm.unique_id() if comm.rank == 2 else None
+        if unique_id is not None:
+            post.put(unique_id)
+        with pytest.raises(tutti.InvalidArgument, match="bytes"):
+            comm.grow(4, b"short")
+        with comm.grow(3, unique_id) as new:
+            assert comm.failed() == [1]
+            return new.rank, new.all_reduce(np.array([new.rank]))[0]
+
+    assert ranks.run(4, body, dies=(1,)) == [(0, 3), None, (2, 3), (1, 3)]
 
 
 def test_shrink_excludes_ranks() -> None:

@@ -42,7 +42,7 @@ class Meeting {
     entered_.push_back(rank);
     job_.world().start_thread(
         self->process, [results = results_, rank, self, tree, leaves, left_out, text = call.empty() ? call_ : call] {
-          const Proposal own{text, left_out, without(rank), 1000 + static_cast<std::uint64_t>(rank)};
+          const Proposal own{text, left_out, without(rank), "id of rank " + std::to_string(rank)};
           ++self->inside;
           results->insert_or_assign(rank, tree->agree(own, Deadline::after_ms(kPatienceMs), {}));
           if (leaves) tree->leave();
@@ -148,7 +148,7 @@ TEST_CASE("agreement: all ranks have the same result") {
     for (const int rank : members) flags &= without(rank);
     CHECK(got.flags == flags);
     CHECK(got.failed.empty());
-    CHECK(got.offer == 1000U + static_cast<unsigned>(*std::min_element(members.begin(), members.end())));
+    CHECK(got.offer == "id of rank " + std::to_string(*std::min_element(members.begin(), members.end())));
   }
 }
 

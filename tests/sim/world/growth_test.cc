@@ -157,8 +157,7 @@ Most agreeing(int ranks) {
   JobWorld job(ranks, seeded(), [&](int rank, Job* own) {
     world->world().pass(begin);
     const std::uint64_t bit = std::uint64_t{1} << (rank % 16);
-    auto result =
-        own->tree->agree({"agree", {}, ~bit, 1 + static_cast<std::uint64_t>(rank)}, Deadline::after_ms(10'000), {});
+    auto result = own->tree->agree({"agree", {}, ~bit, "8 bytes."}, Deadline::after_ms(10'000), {});
     agreed += static_cast<int>(result.is_ok() && result->flags == ~std::uint64_t{0xffff} && result->failed.empty());
     world->world().pass(end);
   });

@@ -102,6 +102,27 @@ TEST_CASE("ranks agree, and those that are not excluded make a communicator") {
         }) == "");
 }
 
+TEST_CASE("a communicator gets new ranks") {
+  std::vector<Communicator> comms = Communicator::in_process(2);
+  const tuttiUniqueId id = comms[1].make_unique_id();
+  std::vector<std::string> wrong(3);
+  std::vector<std::thread> threads;
+  for (const std::size_t rank : {0U, 1U, 2U}) {
+    threads.emplace_back([&, rank] {
+      try {
+        Communicator all = rank == 2 ? Communicator(3, id, 2) : comms[rank].grow(3, rank == 1 ? &id : nullptr);
+        int sum = 1 + all.rank();
+        all.all_reduce(&sum, &sum, 1);
+        if (all.rank() != static_cast<int>(rank) || sum != 6) wrong[rank] = "a wrong rank or sum";
+      } catch (const std::exception& e) {
+        wrong[rank] = e.what();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == std::vector<std::string>(3));
+}
+
 TEST_CASE("ranks go on without one that has ended") {
   std::vector<Communicator> comms = Communicator::in_process(3);
   comms[1].abort();

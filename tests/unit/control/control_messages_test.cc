@@ -29,8 +29,10 @@ AgreementName agreement_name() {
 
 Proposals proposals() {
   Proposals made{agreement_name(), 1, {}, RankSet(6, 7), 30'000, {}};
-  made.tally = {RankSet(4, 5), 0xf0f0, 99, {4, "tuttiCommAgree"}, {6, "tuttiCommShrink"}};
-  made.decision = Decision{Outcome::kLate, 7, 8, RankSet(1, 3), {4, "tuttiCommAgree"}, {6, "tuttiCommShrink"}};
+  made.tally = {RankSet(4, 5), 0xf0f0, {4, "an id"}, {4, "tuttiCommAgree"}, {6, "tuttiCommShrink"}};
+  made.decision =
+      Decision{Outcome::kLate,        7, {1, std::string(kMaxOfferBytes, 'x')}, RankSet(1, 3), {4, "tuttiCommAgree"},
+               {6, "tuttiCommShrink"}};
   return made;
 }
 
