@@ -20,8 +20,8 @@ Healing::Healing(JobView* view, Neighbours* neighbours, const CommTable& comms, 
       search_(*view, dialler_, silence_ms),
       awaited_(*view, dialler_, silence_ms) {}
 
-void Healing::look_for_parent() {
-  if (!stopped_) search_.begin(leaves_ ? DialPurpose::kTell : DialPurpose::kSeek);
+void Healing::look_for_parent(bool at_once) {
+  if (!stopped_) search_.begin(leaves_ ? DialPurpose::kTell : DialPurpose::kSeek, at_once);
 }
 
 void Healing::await_below(int gone) {

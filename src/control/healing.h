@@ -36,7 +36,8 @@ class Healing {
   Healing(const Healing&) = delete;
   Healing& operator=(const Healing&) = delete;
 
-  void look_for_parent();
+  // `at_once`: see ParentSearch::begin().
+  void look_for_parent(bool at_once = false);
   [[nodiscard]] const ParentSearch& search() const { return search_; }
   // Other ranks must still hear of the ranks below one that is gone.
   void await_below(int gone);

@@ -8,7 +8,7 @@
 namespace tutti::internal::control {
 namespace {
 
-// When a job ends, all ranks leave at once, and none needs a new parent.
+// When a job ends, all ranks leave at the same time, and none needs a new parent.
 constexpr std::int64_t kPauseMs = 10;
 constexpr std::int64_t kLongestPauseMs = 500;
 constexpr std::int64_t kCandidateMs = 500;  // the time for one rank to answer
@@ -17,11 +17,11 @@ constexpr std::int64_t kNextMs = 20;
 
 }  // namespace
 
-void ParentSearch::begin(DialPurpose purpose) {
+void ParentSearch::begin(DialPurpose purpose, bool at_once) {
   if (search_ || (purpose == DialPurpose::kSeek && view_.rank() == 0)) return;
   search_.emplace();
   search_->purpose = purpose;
-  search_->begin_ns = now_ns() + kPauseMs * kNsPerMs;
+  search_->begin_ns = now_ns() + (at_once ? 0 : kPauseMs * kNsPerMs);
   search_->end_ns = search_->begin_ns + silence_ms_ * kNsPerMs;
   search_->pause_ms = kPauseMs;
   shortage_ = {};

@@ -34,8 +34,8 @@ class ParentSearch {
       : view_(view), dialler_(dialler), silence_ms_(silence_ms) {}
 
   // Does nothing if a search is on, and for kSeek on rank 0, which has no lower rank. kTell: this rank has left, and
-  // looks for any rank.
-  void begin(DialPurpose purpose = DialPurpose::kSeek);
+  // looks for any rank. `at_once`: without the pause in which a job may end.
+  void begin(DialPurpose purpose = DialPurpose::kSeek, bool at_once = false);
   void stop() { search_.reset(); }
   [[nodiscard]] bool is_on() const { return search_.has_value(); }
 

@@ -300,8 +300,9 @@ void SocketTree::on_ended(Neighbour* neighbour) {
   inquiries_.forget_owing(neighbour->rank);
   // A rank that has not chosen this one as its parent may have found another by now. If it has died, others notice.
   const bool was_here = neighbour->confirmed && !neighbour->said_bye;
-  if (was_here && !departing_) on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
-  if (neighbour->is_parent && !neighbour->parting) healing_.look_for_parent();
+  const bool died = was_here && !departing_;
+  if (died) on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
+  if (neighbour->is_parent && !neighbour->parting) healing_.look_for_parent(died);
 }
 
 // Tells the other ranks first: a thread that learns of a death here may end this process.
