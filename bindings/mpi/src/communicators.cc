@@ -8,7 +8,9 @@
 
 #include "config.h"
 #include "operators.h"
+#include "persistent.h"
 #include "progress.h"
+#include "recovery.h"
 #include "requests.h"
 
 namespace tutti::mpi {
@@ -172,7 +174,10 @@ bool between_init_and_finalize() {
 
 void Communicator::leave_tutti() {
   operators.clear();
-  comm = nullptr;
+  {
+    const std::lock_guard lock(registry().mutex);
+    comm = nullptr;
+  }
   if (lane != nullptr) release_lane(*std::exchange(lane, nullptr));
 }
 
@@ -183,7 +188,6 @@ Communicator::~Communicator() {
 Communicator* find_slowly(MPI_Comm handle) {
   if (config().off) return passed_on(Reason::kOff);
   if (config().unreadable) return passed_on(Reason::kUnreadable);
-  if (config().recovers) return passed_on(Reason::kRecovers);
   if (!between_init_and_finalize()) return passed_on(Reason::kOutside);
   if (handle == MPI_COMM_NULL) return passed_on(Reason::kArgument);
   const unsigned generation = communicator_generation.load(std::memory_order_acquire);
@@ -208,13 +212,28 @@ Reason why_not_yet(const Communicator& communicator, Making making) {
   return due ? Reason::kNotMade : Reason::kFew;
 }
 
-void make_tutti(Communicator& communicator) {
+int make_tutti(Communicator& communicator) {
   const Timer timer;
   const Given given = take_lane({communicator.handle, communicator.rank, communicator.ranks, nullptr, Reason::kNone});
-  communicator.reason = given.reason;
-  communicator.lane = given.lane;
-  if (given.lane != nullptr) communicator.comm = given.lane->comm;
+  {
+    const std::lock_guard lock(registry().mutex);
+    communicator.reason = given.reason;
+    communicator.lane = given.lane;
+    if (given.lane != nullptr) communicator.comm = given.lane->comm;
+  }
   count_making(given.made && communicator.rank == 0, timer);
+  return given.error;
+}
+
+void heed_revocations() {
+  const std::lock_guard lock(registry().mutex);
+  for (Communicator* communicator : registry().all) {
+    if (communicator->comm == nullptr || communicator->outlived || communicator->revoked) continue;
+    if (!is_revoked(communicator->handle)) continue;
+    communicator->revoked = true;
+    tuttiCommRevoke(communicator->comm, TUTTI_REVOKE_DEFAULT);
+    revoke_persistents_of(*communicator);
+  }
 }
 
 bool is_refusal(int error) {

@@ -30,6 +30,7 @@ struct Communicator {
   int ranks = 0;
   int held = 0;  // by requests, which may outlive the MPI communicator
   bool outlived = false;
+  bool revoked = false;  // heed_revocations() has revoked its lanes
   // Operators with functions for predefined datatypes, made once.
   std::vector<std::unique_ptr<BoundOperator, BoundOperatorDeleter>> operators;
 
@@ -77,7 +78,12 @@ enum class Making {
 
 // Of a communicator of kFew: kNone if the call is the one that makes tutti's communicator, else why it is not.
 Reason why_not_yet(const Communicator& communicator, Making making);
-void make_tutti(Communicator& communicator);
+// Returns MPI_SUCCESS, or the MPI library's error, for which the caller calls the error handler: a rank has died, or
+// the communicator is revoked.
+int make_tutti(Communicator& communicator);
+// Revokes tutti's communicators of those that the program, here or on another rank, has revoked. The MPI library makes
+// that known to every rank, also if the rank that revoked has no communicator of tutti's. Waits for no rank.
+void heed_revocations();
 // Whether it is an error of a call's arguments, which MPI libraries look at before they send anything.
 bool is_refusal(int error);
 // After a call that has gone to the MPI library, which has not refused it.

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "interface.h"
+#include "recovery.h"
 
 namespace tutti::mpi {
 namespace {
@@ -55,18 +56,6 @@ void say_uneven(const char* name, int least, int most) {
                most);
 }
 
-// Whether programs may revoke and shrink communicators (ULFM), as Open MPI 5 lets them under `mpirun --with-ft ulfm`.
-// The binding does not know which communicator is revoked. After MPI_Init.
-bool program_recovers() {
-#if defined(MPICH)
-  return false;
-#else
-  // As ompi/runtime/params.h has it.
-  const auto* const enabled = static_cast<const bool*>(find_in_mpi_library("ompi_ftmpi_enabled"));
-  return enabled != nullptr && *enabled;
-#endif
-}
-
 }  // namespace
 
 const Config& config() {
@@ -84,7 +73,7 @@ void agree_on_config() {
                            -own.after,
                            own.nonblocking_bytes,
                            -own.nonblocking_bytes,
-                           program_recovers() ? 1 : 0};
+                           library_recovers() ? 1 : 0};
   auto most = mine;
   PMPI_Allreduce(mine.data(), most.data(), static_cast<int>(mine.size()), MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   own.off = most[0] == 1;

@@ -16,7 +16,7 @@ struct Config {
   bool off = false;          // TUTTI_MPI=off: every call goes to the MPI library
   bool summary = false;      // TUTTI_MPI_SUMMARY=1: what was taken and what was not, at MPI_Finalize
   bool unreadable = false;   // one of libtutti's variables: every call goes to the MPI library
-  bool recovers = false;     // failures of processes are the program's to handle: every call goes to the MPI library
+  bool recovers = false;     // the MPI library reports failures of processes, and the program may go on (ULFM)
   bool has_timeout = false;  // TUTTI_TIMEOUT_MS is set
   // TUTTI_MPI_NONBLOCKING: nonblocking and persistent calls that move less go to the MPI library
   int nonblocking_bytes = kNonblockingBytes;

@@ -82,6 +82,7 @@ bool lacks_function() {
 #define PMPI_Grequest_complete TUTTI_MPI_FUNCTION(PMPI_Grequest_complete)
 #define PMPI_Grequest_start TUTTI_MPI_FUNCTION(PMPI_Grequest_start)
 #define PMPI_Group_free TUTTI_MPI_FUNCTION(PMPI_Group_free)
+#define PMPI_Group_size TUTTI_MPI_FUNCTION(PMPI_Group_size)
 #define PMPI_Group_translate_ranks TUTTI_MPI_FUNCTION(PMPI_Group_translate_ranks)
 #define PMPI_Init_thread TUTTI_MPI_FUNCTION(PMPI_Init_thread)
 #define PMPI_Initialized TUTTI_MPI_FUNCTION(PMPI_Initialized)

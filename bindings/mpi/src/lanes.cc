@@ -19,6 +19,7 @@
 
 #include "config.h"
 #include "progress.h"
+#include "recovery.h"
 
 namespace tutti::mpi {
 
@@ -133,7 +134,7 @@ class Offer {
 enum Made : int {
   kUnreadable,  // one of libtutti's variables
   kNotMade,
-  kMade,
+  kMade = 3,  // so the lowest value is the bitwise AND
 };
 
 struct Attempt {
@@ -153,15 +154,16 @@ void report(const Asking& asking, const Attempt& attempt, bool none_is_served) {
                none_is_served ? "all collectives go to the MPI library" : "the MPI library serves this communicator");
 }
 
-// The ranks agree: all have it, or none keeps it.
-Reason agree(const Asking& asking, Attempt& attempt) {
-  const int mine = made_of(attempt.result);
-  int everywhere = kNotMade;
-  const int agreed = PMPI_Allreduce(&mine, &everywhere, 1, MPI_INT, MPI_MIN, asking.handle);
-  if (agreed == MPI_SUCCESS && everywhere == kMade) return Reason::kNone;
-  const bool unreadable = agreed == MPI_SUCCESS && everywhere == kUnreadable;
+// The ranks agree: all have it, or none keeps it. error: of the MPI library.
+Reason agree(const Asking& asking, Attempt& attempt, int& error) {
+  int everywhere = made_of(attempt.result);
+  error = agree_on(asking.handle, everywhere);
+  if (error == MPI_SUCCESS && everywhere == kMade) return Reason::kNone;
+  const bool unreadable = error == MPI_SUCCESS && everywhere == kUnreadable;
   // That of the world is the first: where it cannot be made for this no other is tried.
-  if (attempt.result != tuttiSuccess) report(asking, attempt, unreadable && asking.handle == MPI_COMM_WORLD);
+  if (attempt.result != tuttiSuccess && error == MPI_SUCCESS) {
+    report(asking, attempt, unreadable && asking.handle == MPI_COMM_WORLD);
+  }
   if (attempt.comm != nullptr) tuttiCommAbort(attempt.comm);
   attempt.comm = nullptr;
   return unreadable ? Reason::kUnreadable : Reason::kFailed;
@@ -180,8 +182,10 @@ Attempt join(const Asking& asking) {
     }
   }
   Attempt attempt;
-  attempt.why = "MPI_Bcast has failed";
-  if (PMPI_Bcast(&message, static_cast<int>(sizeof message), MPI_BYTE, 0, asking.handle) != MPI_SUCCESS) return attempt;
+  attempt.why = "MPI_Bcast has failed, or a rank has died";
+  const int error = PMPI_Bcast(&message, static_cast<int>(sizeof message), MPI_BYTE, 0, asking.handle);
+  // tutti would wait until the init timeout for a rank that does not join.
+  if (!hold_all(asking.handle, error == MPI_SUCCESS)) return attempt;
   attempt.result = static_cast<tuttiResult_t>(message.result);
   attempt.why = message.why;
   if (attempt.result != tuttiSuccess) return attempt;
@@ -239,7 +243,8 @@ struct Words {
 };
 enum : std::uint64_t { kThreadsBit = 1, kFilesBit = 2, kServedBit = 4, kKeptBit = 8 };
 
-Words exchange(const Asking& asking, const Offer& offer) {
+// Returns an MPI error code.
+int exchange(const Asking& asking, const Offer& offer, Words& common) {
   Words mine = {offer.idle(), offer.vacant(), 0, ~std::uint64_t{0}};
   if (progress_possible()) mine.consents |= kThreadsBit;
   if (descriptors_left(asking.ranks)) mine.consents |= kFilesBit;
@@ -249,9 +254,8 @@ Words exchange(const Asking& asking, const Offer& offer) {
     std::random_device random;
     mine.turn = std::uint64_t{random()} << 32U | random();
   }
-  Words common = {};
-  PMPI_Allreduce(&mine, &common, sizeof(Words) / sizeof(std::uint64_t), MPI_UINT64_T, MPI_BAND, asking.handle);
-  return common;
+  constexpr int kWords = sizeof(Words) / sizeof(std::uint64_t);
+  return PMPI_Allreduce(&mine, &common, kWords, MPI_UINT64_T, MPI_BAND, asking.handle);
 }
 
 // Why no lane is given; `makes`: one would be made.
@@ -261,11 +265,12 @@ Reason objection(const Words& common, bool makes) {
   return makes && (common.consents & kFilesBit) == 0 ? Reason::kFiles : Reason::kNone;
 }
 
-// reason kNone, or why there is none.
-Reason make_comm(const Asking& asking, tuttiComm_t& comm) {
+// reason kNone, or why there is none. error: of the MPI library.
+Reason make_comm(const Asking& asking, tuttiComm_t& comm, int& error) {
   Attempt attempt = asking.parent != nullptr ? split(asking) : join(asking);
   Reason reason = attempt.result == tuttiSuccess ? Reason::kNone : Reason::kFailed;
-  if (asking.parent == nullptr) reason = agree(asking, attempt);
+  // A split agrees as well, except if a rank dies in it.
+  if (asking.parent == nullptr || config().recovers) reason = agree(asking, attempt, error);
   comm = attempt.comm;
   return reason;
 }
@@ -289,17 +294,19 @@ std::vector<int> ranks_in_world(MPI_Comm handle, int ranks) {
 Given take_lane(const Asking& asking) {
   destroy_surplus_lanes();
   Offer offer(pool_of(asking));
-  const Words common = exchange(asking, offer);
-  const int idle = first_of(common.idle);
+  const ErrorsReturned returned(asking.handle);
+  Words common = {};
   Given given;
-  given.reason = objection(common, idle < 0);
+  given.error = exchange(asking, offer, common);
+  const int idle = first_of(common.idle);
+  given.reason = given.error == MPI_SUCCESS ? objection(common, idle < 0) : Reason::kFailed;
   if (given.reason != Reason::kNone) return given;
   if (idle >= 0) {
     given.lane = offer.take(idle);
     return given;
   }
   auto lane = std::make_unique<Lane>();
-  given.reason = make_comm(asking, lane->comm);
+  given.reason = make_comm(asking, lane->comm, given.error);
   if (given.reason != Reason::kNone) return given;
   lane->ranks = asking.ranks;
   lane->turn = common.turn;

@@ -43,7 +43,8 @@ struct Asking {
 struct Given {
   Lane* lane = nullptr;  // NULL: `reason` says why
   Reason reason = Reason::kNone;
-  bool made = false;  // none of the lanes that exist was free on all ranks
+  bool made = false;        // none of the lanes that exist was free on all ranks
+  int error = MPI_SUCCESS;  // of the MPI library; the caller calls the error handler. There is no lane then
 };
 
 // Its processes' ranks in MPI_COMM_WORLD, by rank; MPI_UNDEFINED: of another world.

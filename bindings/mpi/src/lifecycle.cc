@@ -28,11 +28,14 @@ int init(int* argc, char*** argv, int required, int* provided) {
   // All ranks are here. So nonblocking calls are served from the first on.
   if (error != MPI_SUCCESS) return error;
   tutti::mpi::agree_on_config();
-  return or_raised(MPI_COMM_WORLD, [] {
+  int made = MPI_SUCCESS;
+  const int thrown = or_raised(MPI_COMM_WORLD, [&] {
     tutti::mpi::Communicator& world = *tutti::mpi::find_communicator(MPI_COMM_WORLD);
-    if (world.reason == tutti::mpi::Reason::kFew) tutti::mpi::make_tutti(world);
+    if (world.reason == tutti::mpi::Reason::kFew) made = tutti::mpi::make_tutti(world);
     if (world.reason == tutti::mpi::Reason::kUnreadable) tutti::mpi::leave_all();
   });
+  if (made != MPI_SUCCESS) tutti::mpi::raise_error(MPI_COMM_WORLD, made);
+  return thrown == MPI_SUCCESS ? made : thrown;
 }
 
 }  // namespace
@@ -74,5 +77,18 @@ int MPI_Comm_disconnect(MPI_Comm* comm) {
   if (comm != nullptr && *comm != MPI_COMM_WORLD) tutti::mpi::forget_communicator(*comm);
   return PMPI_Comm_disconnect(comm);
 }
+
+#if !defined(MPICH)
+// Of Open MPI 5; mpi-ext.h of Open MPI 4 lacks it.
+int PMPIX_Comm_revoke(MPI_Comm comm);
+#pragma GCC visibility push(default)
+int MPIX_Comm_revoke(MPI_Comm comm) {
+  if (TUTTI_MPI_LACKS(PMPIX_Comm_revoke)) return tutti::mpi::report_lack(comm);
+  const int error = TUTTI_MPI_FUNCTION(PMPIX_Comm_revoke)(comm);
+  if (tutti::mpi::config().recovers) tutti::mpi::heed_revocations();
+  return error;
+}
+#pragma GCC visibility pop
+#endif
 
 }  // extern "C"

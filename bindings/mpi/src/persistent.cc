@@ -152,6 +152,13 @@ void forget_persistent(MPI_Request request) {
   live_persistents.fetch_sub(1, std::memory_order_release);
 }
 
+void revoke_persistents_of(const Communicator& communicator) {
+  const std::lock_guard lock(table().mutex);
+  for (const auto& [request, persistent] : table().all) {
+    if (&persistent->communicator == &communicator) tuttiCommRevoke(persistent->lane.comm, TUTTI_REVOKE_DEFAULT);
+  }
+}
+
 void forget_all_persistents() {
   std::unordered_map<MPI_Request, std::unique_ptr<Persistent>> all;
   {

@@ -82,6 +82,8 @@ int start_request(MPI_Request* request);
 void end_receive(const Persistent& persistent);
 // Before a request is freed that does not run.
 void forget_persistent(MPI_Request request);
+// Revokes the lanes of its requests.
+void revoke_persistents_of(const Communicator& communicator);
 // Before MPI_Finalize.
 void forget_all_persistents();
 

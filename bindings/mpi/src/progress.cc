@@ -12,6 +12,8 @@
 #include <mutex>
 #include <thread>
 
+#include "communicators.h"
+#include "config.h"
 #include "interface.h"
 
 namespace tutti::mpi {
@@ -234,6 +236,7 @@ void progress_once() {
 #else
 void progress_once() {
   int flag = 0;
+  if (config().recovers) heed_revocations();
   PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
 }
 #endif

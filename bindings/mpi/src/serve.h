@@ -5,6 +5,7 @@
 #include "collectives.h"
 #include "exceptions.h"
 #include "persistent.h"
+#include "recovery.h"
 #include "requests.h"
 
 namespace tutti::mpi {
@@ -18,15 +19,15 @@ bool is_refused(Communicator& communicator, Body body) {
 }
 
 // Why the MPI library serves the call, if it does. A call that makes tutti's communicator waits for other ranks: one
-// that is refused must not come to that.
+// that is refused must not come to that. error: as of make_tutti(); the call then ends with it.
 template <typename Body>
-Reason find_reason(Communicator& communicator, Making making, Body body, Timer& timer) {
+Reason find_reason(Communicator& communicator, Making making, Body body, Timer& timer, int& error) {
   if (communicator.reason != Reason::kFew) [[likely]]
     return communicator.reason;
   const Reason not_yet = why_not_yet(communicator, making);
   if (not_yet != Reason::kNone) return not_yet;
   if (is_refused(communicator, body)) return Reason::kArgument;
-  make_tutti(communicator);
+  error = make_tutti(communicator);
   timer.restart();
   return communicator.reason;
 }
@@ -36,6 +37,7 @@ template <typename Body, typename Pass>
 int pass_on(Communicator& communicator, Body body, Pass pass) {
   if (communicator.reason != Reason::kFew) return pass();
   const int error = pass();
+  if (error != MPI_SUCCESS && is_recoverable(error)) return error;
   if (error == MPI_SUCCESS || !(is_refusal(error) || is_refused(communicator, body))) count_taken(communicator);
   return error;
 }
@@ -49,7 +51,7 @@ int serve(Function function, MPI_Comm comm, Body body, Pass pass) {
   int error = MPI_SUCCESS;
   const int thrown = caught([&] {
     communicator = find_communicator(comm);
-    outcome.reason = find_reason(*communicator, Making::kWhenDue, body, timer);
+    outcome.reason = find_reason(*communicator, Making::kWhenDue, body, timer, error);
     if (outcome.reason != Reason::kNone) [[unlikely]]
       return;
     Work work(*communicator, Mode::kBlocking);
@@ -60,7 +62,7 @@ int serve(Function function, MPI_Comm comm, Body body, Pass pass) {
   if (thrown != MPI_SUCCESS) [[unlikely]] {
     error = raise_error(comm, thrown);
   } else if (outcome.reason != Reason::kNone) {
-    error = pass_on(*communicator, body, pass);
+    error = error == MPI_SUCCESS ? pass_on(*communicator, body, pass) : raise_error(comm, error);
   } else if (outcome.result != tuttiSuccess) {
     error = report_failure(*communicator, function, Form::kBlocking, communicator->comm, outcome.result);
   }
@@ -78,7 +80,8 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
   int error = MPI_SUCCESS;
   const int thrown = caught([&] {
     communicator = find_communicator(comm);
-    outcome.reason = request == nullptr ? Reason::kArgument : find_reason(*communicator, Making::kNever, body, timer);
+    outcome.reason =
+        request == nullptr ? Reason::kArgument : find_reason(*communicator, Making::kNever, body, timer, error);
     if (outcome.reason != Reason::kNone) return;
     auto work = std::make_unique<Work>(*communicator, Mode::kQueued);
     outcome = body(*work);
@@ -112,7 +115,7 @@ int prepare(Function function, MPI_Comm comm, MPI_Request* request, Body body, K
   const int thrown = caught([&] {
     // The ranks may wait for each other in it, as in a blocking call.
     communicator = find_communicator(comm);
-    reason = request == nullptr ? Reason::kArgument : find_reason(*communicator, Making::kNow, body, timer);
+    reason = request == nullptr ? Reason::kArgument : find_reason(*communicator, Making::kNow, body, timer, error);
     if (reason == Reason::kNone) {
       Work work(*communicator, Mode::kChecked);
       reason = body(work).reason;
@@ -121,6 +124,7 @@ int prepare(Function function, MPI_Comm comm, MPI_Request* request, Body body, K
     if (reason != Reason::kNone && reason != Reason::kShort) return;
     const Given given = take_lane_beside(*communicator, reason);
     reason = given.reason;
+    error = given.error;
     if (reason != Reason::kNone) return;
     timer.restart();
     auto persistent = std::make_unique<Persistent>(function, *communicator, *given.lane);
@@ -129,7 +133,7 @@ int prepare(Function function, MPI_Comm comm, MPI_Request* request, Body body, K
   });
   if (thrown != MPI_SUCCESS) return raise_error(comm, thrown);
   if (reason == Reason::kNone) return error;
-  error = pass_on(*communicator, body, pass);
+  error = error == MPI_SUCCESS ? pass_on(*communicator, body, pass) : raise_error(comm, error);
   count_call(function, true, reason, timer);
   return error;
 }

@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "interface.h"
+#include "recovery.h"
 
 namespace tutti::mpi {
 namespace {
@@ -35,7 +36,6 @@ constexpr std::array<const char*, kFunctions> kFunctionNames = {"allreduce",
 constexpr std::array<const char*, kReasons> kReasonNames = {
     "",
     "TUTTI_MPI=off",
-    "fault tolerance of the MPI library",
     "outside MPI_Init and MPI_Finalize",
     "intercommunicator",
     "one rank",
@@ -75,9 +75,9 @@ void add(Count& count, long long calls, const Timer& timer) {
 using Numbers = std::array<long long, kCounts>;
 
 // On rank 0 that of all ranks.
-Numbers reduced(const Numbers& mine, MPI_Op op) {
+Numbers reduced(const Numbers& mine, MPI_Op op, MPI_Comm comm) {
   Numbers all{};
-  PMPI_Reduce(mine.data(), all.data(), static_cast<int>(kCounts), MPI_LONG_LONG, op, 0, MPI_COMM_WORLD);
+  PMPI_Reduce(mine.data(), all.data(), static_cast<int>(kCounts), MPI_LONG_LONG, op, 0, comm);
   return all;
 }
 
@@ -143,8 +143,10 @@ void count_making(bool made, const Timer& timer) {
 void print_summary() {
   int rank = 0;
   int ranks = 0;
-  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const MPI_Comm living = living_world();
+  if (living == MPI_COMM_NULL) return;
+  PMPI_Comm_rank(living, &rank);
+  PMPI_Comm_size(living, &ranks);
   Numbers calls{};
   Numbers failed{};
   Numbers mine{};
@@ -153,8 +155,9 @@ void print_summary() {
     failed[at] = counts[at].failed.load(std::memory_order_relaxed);
     mine[at] = counts[at].nanoseconds.load(std::memory_order_relaxed);
   }
-  const Totals totals{reduced(calls, MPI_SUM), reduced(failed, MPI_SUM), reduced(mine, MPI_SUM),
-                      reduced(mine, MPI_MAX)};
+  const Totals totals{reduced(calls, MPI_SUM, living), reduced(failed, MPI_SUM, living), reduced(mine, MPI_SUM, living),
+                      reduced(mine, MPI_MAX, living)};
+  free_living_world(living);
   if (rank != 0) return;
   std::fprintf(stderr, "tutti: collectives of %d rank%s: calls of all, mean time of a rank and that of the slowest\n",
                ranks, ranks == 1 ? "" : "s");

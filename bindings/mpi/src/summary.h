@@ -32,7 +32,6 @@ enum class Function {
 enum class Reason {
   kNone,  // it does not: tutti serves it
   kOff,
-  kRecovers,    // the program may revoke communicators and go on after failures of processes
   kOutside,     // before MPI_Init or after MPI_Finalize
   kInter,       // an intercommunicator
   kOneRank,     // nothing to communicate
@@ -77,7 +76,7 @@ void count_call(Function function, bool nonblocking, Reason reason, const Timer&
 void count_failed(Function function, bool nonblocking);
 // Of tutti's communicators, which count apart from the calls that make them. made: this rank is the one that counts it.
 void count_making(bool made, const Timer& timer);
-// Rank 0 prints the counts of all processes to standard error. Collective, before MPI_Finalize.
+// Rank 0 of the processes that live prints their counts to standard error. Collective over them, before MPI_Finalize.
 void print_summary();
 
 }  // namespace tutti::mpi

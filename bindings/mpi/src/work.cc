@@ -11,6 +11,7 @@
 #include "config.h"
 #include "exceptions.h"
 #include "progress.h"
+#include "recovery.h"
 
 namespace tutti::mpi {
 
@@ -190,10 +191,12 @@ bool only_counts_differ(std::string_view text) {
 int report_failure(const Communicator& communicator, Function function, Form form, tuttiComm_t comm,
                    tuttiResult_t result) {
   static std::atomic<bool> said{false};
-  const char* const text = text_of_failure(comm);
-  const bool truncated = result == tuttiMismatch && only_counts_differ(text);
-  if (!said.exchange(true)) say_failure(communicator, function, form, text);
-  return raise_error(communicator.handle, truncated ? MPI_ERR_TRUNCATE : failure_code());
+  const std::string text = text_of_failure(comm);  // tutti's own may change while the MPI library makes progress
+  int error = class_of_recoverable(communicator, result, text);
+  if (result == tuttiMismatch && only_counts_differ(text)) error = MPI_ERR_TRUNCATE;
+  // A revocation is the program's own doing.
+  if (!is_revocation(error) && !said.exchange(true)) say_failure(communicator, function, form, text.c_str());
+  return raise_error(communicator.handle, error == MPI_SUCCESS ? failure_code() : error);
 }
 
 }  // namespace tutti::mpi
