@@ -28,6 +28,13 @@ struct Inside {
   std::atomic<std::int64_t> since_ns{0};  // 0: not inside
 };
 
+// The ranks that have gone on together at the end of a round.
+struct Company {
+  std::atomic<bool> wanted{false};      // this rank has the communicator that the others go on from
+  std::atomic<std::uint32_t> ranks{0};  // bits; 0: none
+  char error[kTextBytes] = {};          // why it could not
+};
+
 struct RankBoard {
   std::atomic<int> step{kNotBegun};
   std::atomic<int> called[kMaxComms] = {};  // 1 + the last step at which it called this communicator
@@ -36,6 +43,7 @@ struct RankBoard {
   Inside aborting;
   std::atomic<int> abort_wanted{0};  // bit: communicator
   Error errors[kMaxComms];
+  Company company;
   std::atomic<bool> is_wrong{false};
   char wrong_kind[24] = {};
   char wrong[kTextBytes] = {};

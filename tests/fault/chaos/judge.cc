@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <bit>
 #include <csignal>
 #include <regex>
 #include <set>
@@ -79,6 +80,7 @@ class Judge {
   std::vector<Finding> all() {
     for (int p = 0; p < round_.processes; ++p) judge_process(p);
     for (int r = 0; r < round_.ranks; ++r) judge_rank(r);
+    if (round_.goes_on) judge_company();
     if (struck_.size() == 1 && struck_[0].kind == MishapKind::kDiffer && !told_) {
       find("unseen", "no rank reports that the calls differ");
     }
@@ -126,6 +128,26 @@ class Judge {
     if (board.is_wrong) find(board.wrong_kind, who + ": " + board.wrong);
     for (int c = 0; c < round_.comms; ++c) {
       if (board.errors[c].code != 0) judge_error(r, c, board.errors[c]);
+    }
+  }
+
+  // Ranks that have ended by themselves have gone on together, if all of them could.
+  void judge_company() {
+    std::uint32_t through = 0;
+    for (int r = 0; r < round_.ranks; ++r) {
+      if (!board_.ranks[r].finished || board_.ranks[r].is_wrong) continue;
+      if (!board_.ranks[r].company.wanted) return;
+      through |= 1U << r;
+    }
+    for (int r = 0; r < round_.ranks; ++r) {
+      if ((through >> r & 1U) == 0) continue;
+      const Company& own = board_.ranks[r].company;
+      const std::string who = "rank " + std::to_string(r);
+      if (own.error[0] != '\0') find("goes on", who + ": " + own.error);
+      const std::uint32_t first = board_.ranks[std::countr_zero(through)].company.ranks;
+      if (own.ranks == first && (own.ranks & through) == through) continue;
+      find("company", who + " has gone on with the ranks of bits " + std::to_string(own.ranks) +
+                          "; the first one that lives with " + std::to_string(first));
     }
   }
 

@@ -343,6 +343,7 @@ void RankRun::finish() {
   for (tuttiStream_t stream : streams_) {
     (void)in_library("tuttiStreamDestroy", [&] { return tuttiStreamDestroy(stream); });
   }
+  if (round_.goes_on) go_on();
   for (int c = 0; c < round_.comms; ++c) {
     if (states_[c] != State::kMissing && states_[c] != State::kGone) destroy(c);
   }

@@ -96,6 +96,8 @@ class RankRun {
   void failed(int c, int step, tuttiResult_t code, const std::string& text);
   void reclaim(std::unique_ptr<Buffers> buffers, const Spec& spec);
   void reclaim(std::unique_ptr<Side> side);
+  void go_on();
+  [[nodiscard]] std::string go_on_from(tuttiComm_t* comm);
   void finish();
   void destroy(int c);
 

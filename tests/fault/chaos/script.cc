@@ -219,6 +219,10 @@ Round draw_round(std::uint64_t seed, const Allowed& allowed) {
   draw_mishaps(random, allowed, &round);
   const bool times_out = round.has(MishapKind::kStop) || round.has(MishapKind::kAbsent);
   if (!times_out) round.timeout_ms = kCalmTimeoutMs;
+  const bool only_deaths = std::all_of(round.mishaps.begin(), round.mishaps.end(), [](const Mishap& m) {
+    return m.kind == MishapKind::kKill || m.kind == MishapKind::kExit;
+  });
+  round.goes_on = only_deaths && random.chance(80);
   return round;
 }
 
@@ -251,6 +255,7 @@ std::string text_of(const Round& round) {
   if (round.tiny_buffers) s += ", tiny TCP buffers";
   if (round.perturb) s += ", perturbed malloc";
   if (round.asks) s += ", errors are asked for";
+  if (round.goes_on) s += ", the ranks that live go on";
   if (round.loads > 0) s += ", " + std::to_string(round.loads) + " busy loop(s) beside";
   s += "\n  processes of the ranks:";
   for (const int p : round.process_of) s.append(" ").append(std::to_string(p));

@@ -82,6 +82,7 @@ struct Round {
   bool tiny_buffers = false;  // of TCP
   bool perturb = false;       // fresh and freed memory is filled with a pattern
   bool asks = false;          // another thread queries asynchronous errors and texts
+  bool goes_on = false;       // at the end, the ranks that live make a communicator of themselves
   int loads = 0;              // processes that only use processor time
   std::vector<Step> steps;
   std::vector<Mishap> mishaps;
