@@ -15,7 +15,7 @@ namespace tutti::internal::api {
 namespace {
 
 // Also sorts the list.
-Status check_left_out(const Communicator& comm, std::vector<int>* list, int flags, const tuttiComm_t* newcomm) {
+Status check_excluded(const Communicator& comm, std::vector<int>* list, int flags, const tuttiComm_t* newcomm) {
   if (newcomm == nullptr) return Status::invalid_argument("newcomm is NULL");
   if (flags != TUTTI_SHRINK_DEFAULT && flags != TUTTI_SHRINK_ABORT) {
     return Status::invalid_argument(
@@ -36,12 +36,12 @@ Status check_left_out(const Communicator& comm, std::vector<int>* list, int flag
   return {};
 }
 
-Status shrink(Communicator& comm, std::vector<int> left_out, tuttiComm_t* newcomm, const tuttiConfig_t* config,
+Status shrink(Communicator& comm, std::vector<int> excluded, tuttiComm_t* newcomm, const tuttiConfig_t* config,
               int flags) {
-  if (Status s = check_left_out(comm, &left_out, flags, newcomm); !s.is_ok()) return s;
+  if (Status s = check_excluded(comm, &excluded, flags, newcomm); !s.is_ok()) return s;
   if (flags == TUTTI_SHRINK_ABORT) comm.failures().revoke();
   return make_new(
-      comm, ShrinkWish{std::move(left_out), nullptr, {}}, newcomm, config,
+      comm, ShrinkWish{std::move(excluded), nullptr, {}}, newcomm, config,
       [&](const Settings& settings) { return comm.epoch().check_split(settings); },
       [&](const ShrinkWish& wish) { return comm.shrink(wish); });
 }

@@ -21,10 +21,10 @@ std::vector<int> joined(const std::vector<int>& a, const std::vector<int>& b) {
   return both;
 }
 
-std::vector<int> all_but(int ranks, const std::vector<int>& left_out) {
+std::vector<int> all_but(int ranks, const std::vector<int>& excluded) {
   std::vector<int> rest;
   for (int rank = 0; rank < ranks; ++rank) {
-    if (!std::binary_search(left_out.begin(), left_out.end(), rank)) rest.push_back(rank);
+    if (!std::binary_search(excluded.begin(), excluded.end(), rank)) rest.push_back(rank);
   }
   return rest;
 }
@@ -102,24 +102,24 @@ Result<std::unique_ptr<Communicator>> Survivors::shrink(const ShrinkWish& wish, 
   const std::int64_t timeout_ms =
       wish.settings != nullptr ? wish.settings->init_timeout_ms : epoch_.settings().init_timeout_ms;
   const std::string call =
-      wish.left_out.empty() ? "tuttiCommShrink" : "tuttiCommShrink without " + list_ranks(wish.left_out);
-  std::vector<int> left_out = wish.left_out;
+      wish.excluded.empty() ? "tuttiCommShrink" : "tuttiCommShrink without " + list_ranks(wish.excluded);
+  std::vector<int> excluded = wish.excluded;
   for (;;) {
     auto living =
-        agree_inside({call, left_out, ~std::uint64_t{0}, bytes_of(epoch_.draw_id())}, Deadline::after_ms(timeout_ms));
+        agree_inside({call, excluded, ~std::uint64_t{0}, bytes_of(epoch_.draw_id())}, Deadline::after_ms(timeout_ms));
     if (!living.is_ok()) return living.status();
     auto id = value_of<std::uint64_t>(living->offer);
     if (!id.is_ok()) return id.status();
-    left_out = joined(left_out, living->failed);
-    GroupWish group{*id, all_but(epoch_.ranks(), left_out), wish.settings, wish.refused};
+    excluded = joined(excluded, living->failed);
+    GroupWish group{*id, all_but(epoch_.ranks(), excluded), wish.settings, wish.refused};
     group.ignores_revoke = true;
     auto made = make_group(group);
     const std::uint64_t success = made.is_ok() ? ~std::uint64_t{0} : 0;
     // The two have different texts: a rank in the first one does not contribute to the second.
-    auto end = agree_inside({call + " (its second step)", left_out, success}, Deadline::after_ms(timeout_ms));
+    auto end = agree_inside({call + " (its second step)", excluded, success}, Deadline::after_ms(timeout_ms));
     if (!end.is_ok()) return end.status();
     if (!end->failed.empty()) {
-      left_out = joined(left_out, end->failed);
+      excluded = joined(excluded, end->failed);
     } else if (!made.is_ok() || end->flags == success) {
       return made;
     } else {

@@ -26,7 +26,7 @@ class Communicator;
 
 // The request of one rank for a communicator of the members that live.
 struct ShrinkWish {
-  std::vector<int> left_out;           // ascending; the same on all other ranks
+  std::vector<int> excluded;           // ascending; the same on all other ranks
   const Settings* settings = nullptr;  // null: those of the communicator
   Status refused;                      // not ok: this rank takes part only to tell the others that it refuses
 };
@@ -45,9 +45,9 @@ class Survivors {
   // Both outlive it.
   Survivors(const Epoch& epoch, const Failures& failures) : epoch_(epoch), failures_(failures) {}
 
-  // Collective over the members that `own` does not leave out: see ControlTree::agree().
+  // Collective over the members that `own` does not exclude: see ControlTree::agree().
   Result<Agreement> agree(const Proposal& own, Deadline deadline);
-  // Collective over the members that the wish does not leave out and that live: a communicator of these, in their
+  // Collective over the members that the wish does not exclude and that live: a communicator of these, in their
   // order. If a member dies meanwhile, they begin again without it. All of them get it, or an error.
   Result<std::unique_ptr<Communicator>> shrink(const ShrinkWish& wish, const MakeGroup& make_group);
   // Collective over the members that live, and the new ranks, which join by the id: a new job in which members keep

@@ -17,7 +17,7 @@ namespace tutti::internal {
 // What one rank contributes. The calls of all members must be equal.
 struct Proposal {
   std::string call;           // the text of the call, for errors
-  std::vector<int> left_out;  // members that take no part: ascending ranks of the communicator, equal on all others
+  std::vector<int> excluded;  // members that take no part: ascending ranks of the communicator, equal on all others
   std::uint64_t flags = ~std::uint64_t{0};
   std::string offer{};  // an id; empty: none
 };

@@ -9,13 +9,13 @@ namespace {
 constexpr std::size_t kMaxCallBytes = 4096;
 
 void put(net::Packer* packer, const AgreementName& name) {
-  control::put(packer, name.left_out);
+  control::put(packer, name.excluded);
   packer->number(name.number);
 }
 
 bool take(const Header& header, net::Unpacker* unpacker, int ranks, AgreementName* name) {
   name->comm = {header.comm, header.members};
-  if (!control::take(unpacker, ranks, &name->left_out)) return false;
+  if (!control::take(unpacker, ranks, &name->excluded)) return false;
   name->number = unpacker->number<std::uint32_t>();
   return unpacker->ok();
 }
@@ -64,7 +64,7 @@ bool take(net::Unpacker* unpacker, int ranks, Decision* decision) {
 std::string AgreementName::key() const {
   net::Packer packer;
   packer.number(comm.id).number(number);
-  control::put(&packer, left_out);
+  control::put(&packer, excluded);
   return packer.bytes();
 }
 
@@ -76,8 +76,8 @@ std::uint64_t AgreementName::hash() const {
 }
 
 RankSet AgreementName::members(int ranks) const {
-  if (comm.members.empty()) return RankSet(0, ranks).without(left_out);
-  return RankSet::where(ranks, [&](int rank) { return is_member(comm.members, rank); }).without(left_out);
+  if (comm.members.empty()) return RankSet(0, ranks).without(excluded);
+  return RankSet::where(ranks, [&](int rank) { return is_member(comm.members, rank); }).without(excluded);
 }
 
 std::string pack_proposals(const Proposals& proposals) {

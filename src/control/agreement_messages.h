@@ -19,8 +19,8 @@ inline constexpr std::int64_t kMaxWaitMs = std::int64_t{1} << 40;
 
 struct AgreementName {
   CommName comm;
-  RankSet left_out;          // members that take no part
-  std::uint32_t number = 0;  // among those of the communicator with the same left_out
+  RankSet excluded;          // members that take no part
+  std::uint32_t number = 0;  // among those of the communicator with the same `excluded`
   // Equal for equal agreements only; the communicator's members follow from its id.
   [[nodiscard]] std::string key() const;
   [[nodiscard]] std::uint64_t hash() const;

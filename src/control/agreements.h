@@ -17,7 +17,7 @@
 // A member that has contributed may leave the communicator, and is awaited like others: its process sends what it has.
 // If it has left the job, it counts as dead.
 //
-// An agreement is named by the communicator, the members that are left out, and a number: all others make the same
+// An agreement is named by the communicator, the members that are excluded, and a number: all others make the same
 // calls in the same order.
 //
 // Threads: the tree's only.

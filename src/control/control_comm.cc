@@ -168,11 +168,11 @@ bool ControlComm::look_again(Deadline deadline) {
   return true;
 }
 
-AgreementName ControlComm::next_agreement(std::vector<int> left_out) {
-  for (int& rank : left_out) rank = members_.job_rank_of(rank);
-  std::sort(left_out.begin(), left_out.end());
-  AgreementName name{members_.name(), {}, agreements_[left_out]++};
-  for (const int rank : left_out) name.left_out.append(rank, rank + 1);
+AgreementName ControlComm::next_agreement(std::vector<int> excluded) {
+  for (int& rank : excluded) rank = members_.job_rank_of(rank);
+  std::sort(excluded.begin(), excluded.end());
+  AgreementName name{members_.name(), {}, agreements_[excluded]++};
+  for (const int rank : excluded) name.excluded.append(rank, rank + 1);
   return name;
 }
 
@@ -182,7 +182,7 @@ Result<Agreement> ControlComm::agree(const Proposal& own, Deadline deadline, con
   const MutexLock lock(shared_.mutex);
   if (!takes_commands()) return Status::invalid_usage("the communicator has ended");
   const std::int64_t wait_ms = deadline.left_ms(std::numeric_limits<int>::max());
-  Contribution mine{next_agreement(own.left_out), {}, wait_ms - std::min(wait_ms / 4, kAnswerMs)};
+  Contribution mine{next_agreement(own.excluded), {}, wait_ms - std::min(wait_ms / 4, kAnswerMs)};
   mine.tally = Tally::of(members_.self(), own);
   shared_.awaited = mine.name.key();
   shared_.agreed.reset();

@@ -55,14 +55,14 @@ class ControlComm final : public ControlTree {
   template <class Write>
   void command(Write write) TUTTI_EXCLUDES(shared_.mutex);
   bool look_again(Deadline deadline) TUTTI_REQUIRES(shared_.mutex);
-  AgreementName next_agreement(std::vector<int> left_out) TUTTI_REQUIRES(shared_.mutex);
+  AgreementName next_agreement(std::vector<int> excluded) TUTTI_REQUIRES(shared_.mutex);
 
   const std::shared_ptr<SocketTree> tree_;
   const CommMembers members_;
   const GivesUp gives_up_;  // called only during initialisation
   bool enlisted_ = false;   // constant after enlist()
   CommShared shared_;
-  // The numbers of the next agreements, by the job ranks that are left out.
+  // The numbers of the next agreements, by the job ranks that are excluded.
   std::map<std::vector<int>, std::uint32_t> agreements_ TUTTI_GUARDED_BY(shared_.mutex);
   CommAgent agent_;
 };

@@ -107,8 +107,8 @@ class ControlTree {
   // Asks all ranks for their last calls, because this one knows that they differ: all ranks fail as after
   // report_calls(). After watch(); any thread; does not wait for the peers.
   virtual void compare_calls() = 0;
-  // Collective over the members that `own` does not leave out, which make the same calls of agree() with the same
-  // left_out in the same order: the same result on all that live, whichever die meanwhile. The result contains the
+  // Collective over the members that `own` does not exclude, which make the same calls of agree() with the same
+  // excluded in the same order: the same result on all that live, whichever die meanwhile. The result contains the
   // contribution of each member that it does not list as failed. Works also after the communicator has failed.
   //   kMismatch: two ranks have passed other texts of the call. kRemoteError: a rank has left without calling, or this
   //   one is cut off. kTimeout: a rank has not called by the deadline.

@@ -5,9 +5,9 @@ namespace tutti::internal {
 // A rank that has a result has returned from the agreement before, so no rank looks at the one before that. Ranks that
 // wait in it keep it.
 ThreadAgreements::Pending ThreadAgreements::give(int rank, const Proposal& own) {
-  std::uint32_t& next = next_[{rank, own.left_out}];
-  Pending pending{{own.left_out, next++}, nullptr};
-  if (pending.name.number >= 2) rounds_.erase({own.left_out, pending.name.number - 2});
+  std::uint32_t& next = next_[{rank, own.excluded}];
+  Pending pending{{own.excluded, next++}, nullptr};
+  if (pending.name.number >= 2) rounds_.erase({own.excluded, pending.name.number - 2});
   std::shared_ptr<Round>& round = rounds_[pending.name];
   if (round == nullptr) round = std::make_shared<Round>();
   round->tally.add(control::Tally::of(rank, own));
@@ -18,7 +18,7 @@ ThreadAgreements::Pending ThreadAgreements::give(int rank, const Proposal& own) 
 std::optional<Result<Agreement>> ThreadAgreements::look(const Pending& pending, RankSet members, const RankSet& dead,
                                                         const RankSet& left, bool late) {
   Round& round = *pending.round;
-  for (const int rank : pending.name.left_out) members = members.without(RankSet(rank, rank + 1));
+  for (const int rank : pending.name.excluded) members = members.without(RankSet(rank, rank + 1));
   if (!round.decision) {
     round.decision = control::decide(round.tally, members, dead, left.without(dead), late);
     if (round.decision && round.decision->outcome == control::Outcome::kLate) {

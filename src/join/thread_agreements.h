@@ -24,8 +24,8 @@ class ThreadAgreements {
     std::optional<control::Decision> decision;
   };
   struct Name {
-    std::vector<int> left_out;
-    std::uint32_t number = 0;  // among the agreements with the same left_out
+    std::vector<int> excluded;
+    std::uint32_t number = 0;  // among the agreements with the same `excluded`
     auto operator<=>(const Name&) const = default;
   };
 
@@ -35,7 +35,7 @@ class ThreadAgreements {
     Name name;
     std::shared_ptr<Round> round;
   };
-  // The contribution of a rank to its next agreement with this left_out.
+  // The contribution of a rank to its next agreement with these excluded members.
   Pending give(int rank, const Proposal& own);
   // The result, if it is known or all members have contributed that can. For the sets, see control::decide(); `left`
   // may have ranks that are also in `dead`.
@@ -46,7 +46,7 @@ class ThreadAgreements {
   [[nodiscard]] control::Caller other_call(const Round& round, const RankSet& missing) const;
 
   std::map<Name, std::shared_ptr<Round>> rounds_;
-  std::map<std::pair<int, std::vector<int>>, std::uint32_t> next_;  // by rank and left_out
+  std::map<std::pair<int, std::vector<int>>, std::uint32_t> next_;  // by rank and excluded
 };
 
 }  // namespace tutti::internal

@@ -36,13 +36,13 @@ class Meeting {
   Meeting(Family* job, std::string call) : job_(*job), call_(std::move(call)) {}
 
   // Starts a thread of the rank, which takes part. `leaves`: it leaves the communicator when it has the result.
-  void enter(int rank, std::vector<int> left_out = {}, std::string call = {}, bool leaves = false) {
+  void enter(int rank, std::vector<int> excluded = {}, std::string call = {}, bool leaves = false) {
     Rank* const self = &job_.at(rank);
     ControlTree* const tree = self->part != nullptr ? self->part.get() : self->whole.get();
     entered_.push_back(rank);
     job_.world().start_thread(
-        self->process, [results = results_, rank, self, tree, leaves, left_out, text = call.empty() ? call_ : call] {
-          const Proposal own{text, left_out, without(rank), "id of rank " + std::to_string(rank)};
+        self->process, [results = results_, rank, self, tree, leaves, excluded, text = call.empty() ? call_ : call] {
+          const Proposal own{text, excluded, without(rank), "id of rank " + std::to_string(rank)};
           ++self->inside;
           results->insert_or_assign(rank, tree->agree(own, Deadline::after_ms(kPatienceMs), {}));
           if (leaves) tree->leave();
@@ -282,7 +282,7 @@ TEST_CASE("agreement: deaths, stops and lost connections, several faults drawn f
   }
 }
 
-TEST_CASE("agreement: the members that are left out take no part, and need not live") {
+TEST_CASE("agreement: the members that are excluded take no part, and need not live") {
   const int ranks = 7;
   Family job(1, ranks, {0, 1, 2, 3, 4, 5, 6});
   job.stop(5);

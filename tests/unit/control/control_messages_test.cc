@@ -188,7 +188,7 @@ TEST_CASE("control messages: contents of agreements that no rank sends are refus
       [](Proposals* p) { p->wait_ms = -1; },
       [](Proposals* p) { p->wait_ms = std::int64_t{1} << 41; },
       [](Proposals* p) { p->left = RankSet(6, 8); },
-      [](Proposals* p) { p->name.left_out = RankSet(6, 8); },
+      [](Proposals* p) { p->name.excluded = RankSet(6, 8); },
       [](Proposals* p) { p->tally.given = RankSet(6, 8); },
       [](Proposals* p) { p->tally.given = {}; },
       [](Proposals* p) { p->tally.caller.rank = -1; },
