@@ -35,18 +35,20 @@ Buffer Builder::kept_in(std::uint32_t c) const {
 }
 
 Builder::Where Builder::where(std::uint32_t c) const {
-  const auto moved = where_.find(c);
-  if (moved != where_.end()) return moved->second;
+  if (const Where* const moved = where_.find(c); moved != nullptr) return *moved;
   return c - input_.first < input_.count ? Where::kInput : Where::kNowhere;
 }
 
 void Builder::set_where(ChunkRange c, Where where) {
-  for (std::uint32_t i = 0; i < c.count; ++i) where_[c.first + i] = where;
+  for (std::uint32_t i = 0; i < c.count; ++i) *where_.add(c.first + i, where).first = where;
 }
 
 Builder::Cell& Builder::cell(Buffer b, std::uint32_t c) {
   if (b == Buffer::kInput && info_of(shape_.collective).input_is_output) b = Buffer::kOutput;
-  return cells_[std::uint64_t{c} * kBuffers + static_cast<std::uint64_t>(b)];
+  const auto next = static_cast<std::uint32_t>(cells_.size());
+  const auto [at, is_new] = cell_at_.add(std::uint64_t{c} * kBuffers + static_cast<std::uint64_t>(b), next);
+  if (is_new) cells_.emplace_back();
+  return cells_[*at];
 }
 
 template <class Key, class F>
@@ -268,7 +270,8 @@ void Builder::add_at(StepKind kind, std::int32_t peer, At source, At target, std
     if (place.range.first % shape_.chunks_per_block() != target.chunk % shape_.chunks_per_block())
       fail("the source's chunks are other parts of a block than the target's");
     if (place.is_written && !scratch) {
-      for (std::uint32_t i = 0; i < chunks; ++i) where_[place.range.first + i] = Where::kOutput;
+      for (std::uint32_t i = 0; i < chunks; ++i)
+        *where_.add(place.range.first + i, Where::kOutput).first = Where::kOutput;
     }
   };
   if (chunks == 0) fail("a step of no chunks");

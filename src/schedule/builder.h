@@ -26,11 +26,12 @@
 // the generator: it is recorded, and finish() returns it.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "base/flat_map.h"
 #include "base/status.h"
 #include "schedule/schedule.h"
 
@@ -152,12 +153,13 @@ class Builder {
   Shape shape_;
   std::int32_t rank_;
   Schedule schedule_;
-  ChunkRange input_;                                // the chunks that the rank contributes
-  ChunkRange output_;                               // the chunks of its output
-  std::unordered_map<std::uint32_t, Where> where_;  // for chunks whose value has moved
-  std::unordered_map<std::uint64_t, Cell> cells_;   // for chunks that a step accesses
-  std::vector<std::uint32_t> pending_;              // dependencies of the step that is being added
-  bool next_waits_ = false;                         // for the last step, whatever that accesses
+  ChunkRange input_;                               // the chunks that the rank contributes
+  ChunkRange output_;                              // the chunks of its output
+  FlatMap<std::uint32_t, Where> where_;            // for chunks whose value has moved
+  std::deque<Cell> cells_;                         // for chunks that a step accesses
+  FlatMap<std::uint64_t, std::uint32_t> cell_at_;  // their indices in cells_
+  std::vector<std::uint32_t> pending_;             // dependencies of the step that is being added
+  bool next_waits_ = false;                        // for the last step, whatever that accesses
   Status status_;
 };
 

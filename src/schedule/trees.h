@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
+
+#include "base/flat_map.h"
 
 namespace tutti::internal::schedule::parts {
 
@@ -40,12 +41,11 @@ class Trees {
   Id combine(Id a, Id b) {
     const std::uint64_t low = std::min(a, b);
     const std::uint64_t high = std::max(a, b);
-    const auto [at, is_new] = ids_.try_emplace(low << 32 | high, static_cast<Id>(nodes_.size()));
-    if (!is_new) return at->second;
+    const auto [id, is_new] = ids_.add(low << 32 | high, static_cast<Id>(nodes_.size()));
+    if (!is_new) return *id;
     nodes_.push_back({a, b, size(a) + size(b), std::min(first(a), first(b)), std::max(last(a), last(b))});
-    const Id id = at->second;
-    if (size(id) > ranks_ || (complete(id) && !distinct(id, [](Id) {}))) at->second = kDuplicate;
-    return at->second;
+    if (size(*id) > ranks_ || (complete(*id) && !distinct(*id, [](Id) {}))) *id = kDuplicate;
+    return *id;
   }
 
  private:
@@ -83,7 +83,7 @@ class Trees {
   std::vector<std::uint64_t> seen_;  // per contribution: the last pass that has seen it
   std::uint64_t pass_ = 0;           // of distinct()
   std::vector<Id> stack_;
-  std::unordered_map<std::uint64_t, Id> ids_;
+  FlatMap<std::uint64_t, Id> ids_;
 };
 
 }  // namespace tutti::internal::schedule::parts
