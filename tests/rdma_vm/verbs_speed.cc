@@ -26,7 +26,7 @@ constexpr std::size_t kStreamBytes = 1 << 20;
 constexpr std::size_t kMessages = 24;
 // For later messages, at their final positions.
 constexpr std::size_t kBuffers = 8;
-constexpr int kExchanges = 1000;
+constexpr int kExchanges = 300;
 constexpr int kRounds = 3;
 constexpr Fingerprint kFingerprint{1, 2, 3};
 // Waits like an operation: looks for a while, then lets other threads run, because soft devices need the processor,
