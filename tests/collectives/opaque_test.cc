@@ -277,8 +277,10 @@ std::string pass_on(const Model& model, tuttiDataType_t type, std::size_t bytes,
   (void)tuttiRecv(received.data(), count, type, before, comm, nullptr);
   if (tuttiGroupEnd() != tuttiSuccess) return tuttiGetLastError(comm);
   const std::byte* const expected = model.sent(static_cast<std::size_t>(before), 0, bytes);
-  const auto wrong = std::mismatch(expected, expected + bytes, received.begin()).first - expected;
-  if (static_cast<std::size_t>(wrong) != bytes) return "byte " + std::to_string(wrong) + " was passed wrong";
+  if (std::memcmp(expected, received.data(), bytes) != 0) {
+    const auto wrong = std::mismatch(expected, expected + bytes, received.begin()).first - expected;
+    return "byte " + std::to_string(wrong) + " was passed wrong";
+  }
   return received.back() == kUntouched ? "" : "a receive wrote too much";
 }
 
@@ -289,6 +291,8 @@ std::string run_all(Model* model, tuttiComm_t comm, int rank, int ranks, std::si
   std::string wrong;
   std::size_t drawn = 0;
   for (const std::size_t size : kElementBytes) {
+    // The size changes what a rank copies, not when.
+    if (kThreadSanitizer && size % 4 != 0) continue;
     tuttiDataType_t type = tuttiUint8;
     // Handles with different numbers on other ranks.
     for (int i = 0; i <= rank % 2; ++i) {

@@ -1,6 +1,7 @@
 // Collectives, sends and receives on device memory give the same bytes as on host memory.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,14 @@ Bytes input_of(int rank, std::size_t bytes, unsigned seed) {
   return all;
 }
 
+// As wholes: byte by byte, under a sanitizer, that took far longer than the code under test.
+bool equal(const Bytes& a, const Bytes& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+}
+bool equal(const std::vector<Bytes>& a, const std::vector<Bytes>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Bytes& x, const Bytes& y) { return equal(x, y); });
+}
+
 struct Case {
   const Kind* kind;
   int ranks;
@@ -176,7 +185,7 @@ std::vector<Bytes> run(DeviceJob& job, const Case& c) {
     c.in_graph ? replay(job, device, stream, on_device) : on_device();
     stream.wait();
     result = c.in_place ? device_one.get() : device_recv.get();
-    if (!c.in_place && device_send.get() != send) throw std::runtime_error("the input has changed");
+    if (!c.in_place && !equal(device_send.get(), send)) throw std::runtime_error("the input has changed");
   });
   return results;
 }
@@ -226,12 +235,12 @@ void compare(DeviceJob& device, DeviceJob& host, const Case& c) {
   // On a rank without a result the output stays unchanged, on the host as well.
   const std::vector<Bytes> expected = run(host, c);
   const std::vector<Bytes> got = run(device, c);
-  bool same_bytes = got == expected;
+  bool same_bytes = equal(got, expected);
   if (is_one_device(device) && c.kind->combines && !c.kind->prefixes) {
     // By the kernel; or as on the host, if a thread was late.
     std::vector<Bytes> in_order = expected;
     combine_in_order(c, &in_order);
-    same_bytes = got == in_order || (same_bytes && !c.in_graph);
+    same_bytes = equal(got, in_order) || (same_bytes && !c.in_graph);
   }
   CHECK(same_bytes);
 }
@@ -287,13 +296,14 @@ TEST_CASE("every collective in a graph") {
 // With integers: pieces may be combined in another order than the whole.
 TEST_CASE("long vectors pass in pieces") {
   need_device();
-  const int ranks = GENERATE(2, 3);
+  // ThreadSanitizer looks at the threads that hand over the pieces, which are the same in place and for more ranks.
+  const int ranks = GENERATE(from_range(kThreadSanitizer ? std::vector{2} : std::vector{2, 3}));
   DeviceJob device(ranks);
   DeviceJob host(ranks, true);
   for (const Kind& kind : kKinds) {
     if (ranks > 2 && !kind.combines) continue;
     for (const bool in_place : {false, true}) {
-      if (in_place && (kind.in_place == nullptr || ranks > 2)) continue;
+      if (in_place && (kind.in_place == nullptr || ranks > 2 || kThreadSanitizer)) continue;
       compare(device, host, {&kind, ranks, 1'300'017, tuttiInt32, tuttiSum, ranks - 1, in_place});
     }
   }

@@ -300,7 +300,7 @@ using Job = std::string (*)(std::size_t ranks, const char* cause);
 
 // The release build refuses every request. A sanitizer checks how errors unwind, which is the same for neighbouring
 // requests.
-constexpr std::int64_t kStep = kAnySanitizer ? 5 : 1;
+constexpr std::int64_t kStep = kAnySanitizer ? 11 : 1;
 
 // Refuses the first request, then the one `step` later and so on, until a job needs fewer. Returns how many it needs.
 std::int64_t refuse_each(Quota& quota, const char* cause, Job job, const char* transports, std::int64_t step) {
