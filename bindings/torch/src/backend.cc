@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <climits>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -28,8 +29,12 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
   const auto& given = options_->global_ranks_in_group;
   open(join(*store, {rank, size}, comm_timeout_, {given.begin(), given.end()}), store, connection);
   // torch's name of the default group, which lists no ranks.
-  if (!given.empty() || options_->group_name != "0") return;
-  World::set(name_, rank, [weak = std::weak_ptr<Channel>(collectives_)]() -> tuttiComm_t {
+  if (given.empty() && options_->group_name == "0") become_world();
+}
+
+void Backend::become_world() {
+  is_world_ = true;
+  World::set(name_, rank_, [weak = std::weak_ptr<Channel>(collectives_)]() -> tuttiComm_t {
     const auto alive = weak.lock();
     return alive != nullptr ? alive->comm() : nullptr;
   });
@@ -147,6 +152,61 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
       new Backend({made, name}, store, connection_, key, static_cast<int>(ranks.size()), std::move(options)));
 }
 
+std::uint64_t Backend::agree(std::uint64_t flag) {
+  check(tuttiCommAgree(collectives_->comm(), &flag), "agree");
+  return flag;
+}
+
+std::vector<int> Backend::failed() {
+  const tuttiComm_t comm = collectives_->comm();
+  int count = 0;
+  check(tuttiCommGetFailed(comm, nullptr, 0, &count), "failed");
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  check(tuttiCommGetFailed(comm, ranks.data(), count, &count), "failed");
+  return ranks;
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<std::int64_t>& ranks_to_exclude, int shrink_flags,
+                                                  const c10::intrusive_ptr<Options>& opts_override) {
+  std::vector<int> excluded(ranks_to_exclude.begin(), ranks_to_exclude.end());
+  std::sort(excluded.begin(), excluded.end());
+  const auto is_excluded = [&](int rank) { return std::binary_search(excluded.begin(), excluded.end(), rank); };
+  auto options = c10::make_intrusive<Options>(opts_override != nullptr ? *opts_override : *options_);
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.timeout_ms =
+      static_cast<int>(std::clamp<std::chrono::milliseconds::rep>(options->timeout.count(), 1, INT_MAX));
+  if ((shrink_flags & TUTTI_SHRINK_ABORT) != 0) abort();  // messages as well, of which tutti knows nothing
+  tuttiComm_t made = nullptr;
+  check(tuttiCommShrink(collectives_->comm(), excluded.data(), static_cast<int>(excluded.size()), &made, &config,
+                        shrink_flags),
+        "shrink_group");
+  int rank = 0;
+  int ranks = 0;
+  check(tuttiCommUserRank(made, &rank), "shrink_group", made);
+  check(tuttiCommCount(made, &ranks), "shrink_group", made);
+  if (ranks != size_ - static_cast<int>(excluded.size())) {
+    (void)tuttiCommDestroy(made);
+    std::string dead;
+    for (const int one : failed()) {
+      if (!is_excluded(one)) dead += (dead.empty() ? "" : ", ") + std::to_string(one);
+    }
+    std::rethrow_exception(
+        backend_error("shrink_group", "these ranks have died and are not in the list: " + dead + ". Add them to it."));
+  }
+  // The ranks that go on have made the same groups of this one.
+  const std::string name = name_ + ".shrunk" + std::to_string(++shrinks_);
+  options->global_ranks_in_group.clear();
+  const std::vector<int> global = global_ranks();
+  for (int one = 0; one < size_ && !is_world_; ++one) {
+    if (is_excluded(one)) continue;
+    options->global_ranks_in_group.push_back(static_cast<std::uint64_t>(global.at(static_cast<std::size_t>(one))));
+  }
+  auto shrunk = c10::intrusive_ptr<Backend>::reclaim(
+      new Backend({made, name}, store_, connection_, rank, ranks, std::move(options)));
+  if (is_world_) shrunk->become_world();
+  return shrunk;
+}
+
 // ---- Beginning operations -----------------------------------------------------------------------
 
 Tensors Backend::Operation::touched() const {
@@ -201,7 +261,7 @@ Work::InFlight Backend::begin_flight(const std::shared_ptr<Channel>& channel, Op
   auto entries = record(operation);
   const std::weak_ptr<Channel> weak = channel;
   const char* const before =
-      channel->has_failed() ? "the process group has failed before, and can only be destroyed: " : "";
+      channel->has_failed() ? "the process group has failed before, and can only be shrunk or destroyed: " : "";
   auto explain = [weak, before, group = told_of_group()](tuttiResult_t result) {
     const auto alive = weak.lock();
     return before + (alive != nullptr ? alive->explain(result) : failure_text(result, nullptr)) + group;

@@ -14,7 +14,7 @@
 //
 // What an operation takes is what torch.distributed's documentation says. A refused operation throws a
 // RuntimeError and leaves the group as it was; ranks that wait in it get the reason. A failed operation throws a
-// DistBackendError with tutti's text; after that the group can only be destroyed.
+// DistBackendError with tutti's text; after that the group can only be shrunk or destroyed.
 #pragma once
 
 #include <chrono>
@@ -56,6 +56,7 @@ class Backend final : public c10d::Backend {
   c10::intrusive_ptr<Options> getBackendOptions() override { return c10::make_intrusive<Options>(*options_); }
   bool supportsSplitting() const override { return true; }
   bool supportsCoalescing() const override { return true; }
+  bool supportsShrinking() const override { return true; }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
@@ -100,6 +101,13 @@ class Backend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& opts) override;
+  // tuttiCommAgree and tuttiCommGetFailed, of this group.
+  std::uint64_t agree(std::uint64_t flag);
+  std::vector<int> failed();
+  // For torch.distributed.shrink_group(), which numbers the ranks of the new group by its list: an error on all ranks,
+  // without effect, if another rank has died.
+  c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& ranks_to_exclude, int shrink_flags,
+                                           const c10::intrusive_ptr<Options>& opts_override) override;
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
@@ -179,6 +187,8 @@ class Backend final : public c10d::Backend {
           const c10::intrusive_ptr<c10d::Store>& connection, int rank, int size, c10::intrusive_ptr<Options> options);
   // In the default group.
   [[nodiscard]] std::vector<int> global_ranks() const;
+  // As the default group: others may share its connections.
+  void become_world();
   void open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
             const c10::intrusive_ptr<c10d::Store>& connection);
   // Runs `make`, which checks arguments and returns an Operation, and begins that.
@@ -249,6 +259,8 @@ class Backend final : public c10d::Backend {
   std::atomic<bool> closing_{false};
   std::uint64_t monitored_barriers_ = 0;
   std::uint64_t splits_ = 0;
+  std::uint64_t shrinks_ = 0;
+  bool is_world_ = false;  // the default group
 
   std::mutex messages_mutex_;
   std::map<Direction, Messages> messages_;

@@ -26,14 +26,14 @@ except ImportError as error:
         f"{error}. tutti_torch uses the library of the wheel tutti or of an installation: install the wheel tutti of the "
         "same release into this environment, or set LD_LIBRARY_PATH to the folder of libtutti.so.0"
     ) from error
-from tutti_torch import flight
+from tutti_torch import flight, shrinking
 
 try:
     from torch._C._distributed_c10d import _ProcessGroupWrapper
 except ImportError:  # torch was built without gloo
     _ProcessGroupWrapper = ()
 
-__all__ = ["ProcessGroupTutti", "dump_flight_record", "flight_record", "monitored_barrier", "version"]
+__all__ = ["ProcessGroupTutti", "agree", "dump_flight_record", "failed", "flight_record", "monitored_barrier", "version"]
 
 # The backend of one process group, as ``ProcessGroupTutti(store, rank, size, timeout)``: for programs that make process
 # groups themselves, without ``init_process_group``. The timeout is a ``datetime.timedelta``, by default torch's. The
@@ -80,6 +80,20 @@ def monitored_barrier(
     _backend(group).monitored_barrier(timeout, wait_all_ranks)
 
 
+def agree(flag: int, group: dist.ProcessGroup | None = None) -> int:
+    """The bitwise AND of the flags of all ranks of the group that live, the same on all: 0 to 2**64 - 1.
+
+    All ranks that live call it, also after an operation has failed; ``failed`` then lists the ranks that have died.
+    """
+    return _backend(group).agree(flag)
+
+
+def failed(group: dist.ProcessGroup | None = None) -> list[int]:
+    """The ranks of the group that have died, ascending, as found by the calls of ``agree`` and of
+    ``torch.distributed.distributed_c10d.shrink_group`` so far: the same on all ranks."""
+    return _backend(group).failed()
+
+
 def flight_record() -> dict[str, Any]:
     """What this process's groups have called lately, in the layout of torch's flight recorder (version 2.10).
 
@@ -115,3 +129,4 @@ def _create(options: Any, own: Any) -> Any:
 # Threads of the backend do not touch what is Python's any more when the interpreter ends.
 atexit.register(_C.exit_begins)
 dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
+shrinking.install(ProcessGroupTutti, _unwrapped)

@@ -8,6 +8,7 @@ import fcntl
 import importlib.util
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -69,6 +70,7 @@ def each(device_module: pathlib.Path) -> Callable[..., list[Any]]:
         backend: str = _BACKEND,
         timeout_s: float = 60,
         bound: bool = False,
+        dies: tuple[int, ...] = (),
     ) -> list[Any]:
         def run_rank(rank: int, folder: str) -> Any:
             module = _load(device_module)
@@ -82,7 +84,7 @@ def each(device_module: pathlib.Path) -> Callable[..., list[Any]]:
             dist.destroy_process_group()
             return result
 
-        return fork_ranks(ranks, run_rank)
+        return fork_ranks(ranks, run_rank, dies)
 
     return run_each
 
@@ -510,3 +512,22 @@ def test_data_parallel(each: Callable[..., list[Any]]) -> None:
     for parameters in each(2, body):
         for own, wanted in zip(parameters, alone, strict=True):
             torch.testing.assert_close(own, wanted)
+
+
+@pytest.mark.parametrize("bound", (False, True))
+def test_a_group_goes_on_without_a_dead_rank(each: Callable[..., list[Any]], bound: bool) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        standin.set_device(rank % 2)
+        dist.all_reduce(on(rank, [1.0]))
+        dist.barrier()
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with pytest.raises(dist.DistBackendError):
+            while True:
+                dist.all_reduce(torch.ones(3))
+        dist.shrink_group([1])
+        for tensor in (on(rank, [float(rank), 1.0]), torch.tensor([float(rank), 1.0])):
+            dist.all_reduce(tensor)
+            assert tensor.cpu().tolist() == [2.0, 2.0]
+
+    each(3, body, bound=bound, dies=(1,))

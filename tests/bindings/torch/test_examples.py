@@ -1,13 +1,18 @@
 """The examples, as a user runs them."""
 
+import contextlib
+import io
 import json
+import os
 import pathlib
+import runpy
 import subprocess
 import sys
 
 import pytest
 
 import forked
+import ranks
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "torch"
 
@@ -37,3 +42,22 @@ def test_train(processes: int, tmp_path) -> None:
 @pytest.mark.parametrize("pattern", ("parameter_server", "asynchronous", "gossip", "federated"))
 def test_patterns(pattern: str) -> None:
     assert "right within" in torchrun(4, "patterns.py", pattern)
+
+
+@pytest.mark.parametrize("victim", (0, 2))
+def test_go_on(victim: int) -> None:
+    """As tutti run --keep-going starts it, but forked: four fresh interpreters take long to import PyTorch."""
+
+    def body(rank: int, folder: str) -> str:
+        os.environ.update(TUTTI_RANK=str(rank), TUTTI_WORLD_SIZE="4")
+        sys.argv = ["go_on.py", "--store", os.path.join(folder, "store"), "--victim", str(victim)]
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            runpy.run_path(str(EXAMPLES / "go_on.py"), run_name="__main__")
+        return output.getvalue()
+
+    outputs = ranks.fork_ranks(4, body, dies=(victim,))
+    assert outputs.pop(victim) is None
+    for output in outputs:
+        assert f"goes on in step 50 without rank [{victim}]" in output, output
+        assert "after 100 steps, at last of 3 ranks" in output and "right" in output, output

@@ -265,7 +265,7 @@ def test_what_follows_a_failure_says_that_there_was_one() -> None:
         assert "failed before" not in first, first
         for _ in range(2):
             text = refused_text(dist.barrier)
-            assert "tutti barrier: the process group has failed before, and can only be destroyed" in text, text
+            assert "tutti barrier: the process group has failed before, and can only be shrunk or destroyed" in text, text
             assert "all_reduce(count 10" in text, text
 
     ranks.run(2, body)

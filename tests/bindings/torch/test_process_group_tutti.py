@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import ErrorType
 
 import ranks
 import tutti_torch
@@ -24,6 +25,7 @@ def test_a_backend_that_the_program_makes_itself() -> None:
         tensor = of(rank, 100)
         backend.allreduce([tensor]).wait()
         check(tensor, sum(of(o, 100) for o in range(3)))
+        assert backend.get_error() == ErrorType.SUCCESS
         if rank == 0:
             backend.send([tensor], 1, 0).wait()
         elif rank == 1:
@@ -60,6 +62,7 @@ def test_a_backend_in_a_process_group_that_is_made_anew_after_a_death() -> None:
         with pytest.raises(RuntimeError, match="Connection closed by peer: .*rank 2"):
             for _ in range(2):
                 group.allreduce([tensor]).wait()
+        assert group._get_backend(torch.device("cpu")).get_error() == ErrorType.REMOTE_ERROR
         group.abort()
         group = reconfigured(folder, "second", rank, 2)
         tensor = torch.ones(4)
