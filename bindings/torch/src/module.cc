@@ -35,9 +35,8 @@ py::object time_or_none(std::int64_t ns) {
 c10::intrusive_ptr<Backend> make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                  std::chrono::milliseconds timeout) {
   if (rank < 0 || rank >= size) refuse("init", c10::str("rank ", rank, " is not one of ", size, " ranks"));
-  auto options = c10::make_intrusive<c10d::Backend::Options>("tutti", timeout);
-  for (int member = 0; member < size; ++member) options->global_ranks_in_group.push_back(member);
-  return c10::make_intrusive<Backend>(store, rank, size, std::move(options));
+  // No ranks in the default group: there may be none, or one of other ranks.
+  return c10::make_intrusive<Backend>(store, rank, size, c10::make_intrusive<c10d::Backend::Options>("tutti", timeout));
 }
 
 // One entry as torch.distributed's flight recorder has it, and what tutti_torch/flight.py needs beside that.
