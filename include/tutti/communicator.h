@@ -128,7 +128,8 @@ TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
  * tuttiAborted. Later calls of that thread on the communicator are refused. */
 TUTTI_EXPORT tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 /* As ncclCommGetUniqueId: *id = a new unique id, as of tuttiGetUniqueId, for a communicator that includes other ranks,
- * such as ranks that start later. Interface, port range, init timeout and wait notice are those of `comm`. The call
+ * such as ranks that start later. Interface, port range, init timeout and wait notice are those of `comm`. The ranks
+ * must join within the init timeout; until then, the id keeps a port and a thread of this process. The call
  * does not change `comm`, which may have failed. One rank makes the call and passes the id to the others. Its process
  * must live until all ranks of the new communicator have joined. *id is written only on success. Any thread; waits for
  * no rank. */
@@ -156,7 +157,7 @@ TUTTI_EXPORT tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
  * tuttiCommDestroy) and did not call; or the other ranks have given this one up. tuttiTimeout: a rank that lives did
  * not call before the first of the others' timeouts was over; the text says what it has called instead, if known. If
  * ranks exclude different ranks, they wait for each other: tuttiTimeout. All ranks get these errors. A rank that was
- * stopped for longer than that counts as late. tuttiAborted: only for a rank that has called tuttiCommAbort itself.
+ * stopped for longer than that counts as late. tuttiAborted: this rank has called tuttiCommAbort.
  *
  * These errors do not fail `comm`. Exception: if a rank has given up, but the others have a result, `comm` fails with
  * tuttiTimeout. tuttiGetLastError(NULL) has the text of an error; after a failure, tuttiGetLastError(comm) has that of
@@ -201,11 +202,20 @@ TUTTI_EXPORT tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int *excludeRanksLi
  * ranks of `comm`, config has the meaning of tuttiCommSplit: they begin with their settings in `comm`. The new
  * communicator shares no resources with it: its connections are made when first used.
  *
- * All ranks get their communicator, or all get an error within the init timeout. If a rank of `comm` dies meanwhile:
- * tuttiRemoteError. tuttiTimeout names the ranks that did not come, tuttiMismatch the two numbers of ranks or the
- * different calls. If a rank is refused for its arguments, it gets tuttiInvalidArgument, and the others
- * tuttiRemoteError with its reason. An id makes one communicator: after an error, make another id. *newcomm is written
- * only on success; the caller owns it. On ranks of `comm`, threads as for tuttiCommShrink. */
+ * The ranks of `comm` all get their communicator, or all get an error. In the second case, a new rank gets an error, or
+ * a communicator that then fails with the reason. The call has three steps on ranks of `comm`: an agreement, the
+ * joining, an agreement. Each ends within the init timeout. Errors:
+ *
+ *   tuttiRemoteError    a rank has died that was alive when the call began, or has refused its arguments or the id
+ *   tuttiTimeout        ranks did not come; the text names them. A rank that has died before counts as one that a new
+ *                       rank replaces
+ *   tuttiMismatch       two ranks of `comm` have made different calls, or passed different numbers or ids
+ *   tuttiInvalidUsage   two ranks have the same number, a new rank has passed another nRanks, or no rank an id
+ *   tuttiInvalidArgument  only on the rank itself, and on all ranks of `comm` if nRanks has no place for one of them
+ *   tuttiAborted        a rank has called tuttiCommAbort for `comm` meanwhile
+ *
+ * After an error, make another id. *newcomm is written only on success; the caller owns it. On ranks of `comm`, threads
+ * as for tuttiCommShrink. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nRanks, const tuttiUniqueId *id, int rank,
                                          tuttiComm_t *newcomm, const tuttiConfig_t *config);
 

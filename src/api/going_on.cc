@@ -136,6 +136,7 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nRanks, const tuttiUniqueId* i
                                      "`comm` passes `comm`")
                 .with_context(kName));
       }
+      if (newcomm == nullptr) return report(Status::invalid_argument("newcomm is NULL").with_context(kName));
       return report(init_rank(newcomm, nRanks, *id, rank, config).with_context(kName));
     });
   }

@@ -76,8 +76,8 @@ Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings) {
   return make(std::visit(join_at, found->root), settings, deadline);
 }
 
-void decline_with_id(const UniqueIdBytes& id, int rank, int ranks, const Status& why) {
-  decline(id, rank, ranks, why, Deadline::after_ms(kDeclineMs));
+void decline_with_id(const UniqueIdBytes& id, int rank, int ranks, const Status& why, ControlTree::GivesUp gives_up) {
+  decline(id, rank, ranks, why, Deadline::after_ms(kDeclineMs), std::move(gives_up));
 }
 
 // The exchange over a launcher must be completed like that of a joining rank, so that the connection to the launcher

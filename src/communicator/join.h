@@ -28,7 +28,8 @@ Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int 
 Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings);
 
 // Called instead of the two above by a rank that cannot take part, so that the others do not wait for it. Any thread.
-void decline_with_id(const UniqueIdBytes& id, int rank, int ranks, const Status& why);
+void decline_with_id(const UniqueIdBytes& id, int rank, int ranks, const Status& why,
+                     ControlTree::GivesUp gives_up = {});
 void decline_launched(const Status& why);
 
 // One communicator for each rank, or the original error of the rank that failed first. `devices`: by rank, CUDA devices

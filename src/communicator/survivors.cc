@@ -11,6 +11,7 @@
 #include "base/rank_list.h"
 #include "communicator/communicator.h"
 #include "communicator/join.h"
+#include "net/seal.h"
 
 namespace tutti::internal {
 namespace {
@@ -46,6 +47,22 @@ Result<T> value_of(const std::string& bytes) {
   return value;
 }
 
+// The result of the last agreement for a rank that has its part of the new communicator.
+Status check_end(const Result<Agreement>& end) {
+  if (!end.is_ok()) return end.status();
+  if (!end.value().failed.empty()) {
+    return Status::remote(list_ranks(end.value().failed) + " died before all ranks had the new communicator");
+  }
+  return end.value().flags != 0 ? Status() : Status::remote("another rank of the communicator could not join");
+}
+
+// If the ranks that did not come may be those of dead members, says so.
+Status with_dead(const Status& status, const std::vector<int>& dead) {
+  if (status.code() != Code::kTimeout || dead.empty()) return status;
+  return Status::timeout(fmt::format("{}. Of the communicator, {} had died: a new rank can take such a number",
+                                     status.message(), list_ranks(dead)));
+}
+
 }  // namespace
 
 // Marks that a thread is inside a call.
@@ -58,10 +75,11 @@ class Survivors::Inside {
     if (mark_ != nullptr) *mark_ = false;
   }
   [[nodiscard]] Status status() const {
-    return mark_ != nullptr ? Status()
-                            : Status::invalid_usage(
-                                  "another thread is inside tuttiCommShrink or tuttiCommAgree of this communicator. "
-                                  "Call them from one thread at a time");
+    return mark_ != nullptr
+               ? Status()
+               : Status::invalid_usage(
+                     "another thread is inside tuttiCommShrink, tuttiCommGrow or tuttiCommAgree of this communicator. "
+                     "Call them from one thread at a time");
   }
 
  private:
@@ -139,31 +157,46 @@ Status Survivors::check_alive(const std::vector<int>& dead) const {
 }
 
 // The new ranks know only the id. So the members join a new job with them, in which they are ranks as all others; until
-// all have joined, the old control tree tells of members that die.
+// all have joined, the old control tree tells of members that die. By a second agreement the members learn whether all
+// of them have joined. If not, those that have tell the new ranks.
 Result<std::unique_ptr<Communicator>> Survivors::grow(const GrowWish& wish) {
   const Inside inside(&inside_);
   if (!inside.status().is_ok()) return inside.status();
   const Settings settings = wish.settings != nullptr ? *wish.settings : epoch_.settings();
+  const std::string call = fmt::format("tuttiCommGrow to {} ranks", wish.ranks);
+  const auto deadline = [&settings] { return Deadline::after_ms(settings.init_timeout_ms); };
   std::optional<UniqueIdBytes> id = wish.id;
-  auto agreed = agree_inside(
-      {fmt::format("tuttiCommGrow to {} ranks", wish.ranks), {}, ~std::uint64_t{0}, id ? bytes_of(*id) : std::string()},
-      Deadline::after_ms(settings.init_timeout_ms));
-  Status refused = agreed.is_ok() ? take_id(wish, *agreed, &id) : agreed.status();
-  if (!refused.is_ok()) {
-    // The new ranks wait, and perhaps other members.
-    if (id) decline_with_id(*id, epoch_.rank(), wish.ranks, refused);
-    return refused;
+  auto offer = id ? net::seal(epoch_.secret(), bytes_of(*id)) : std::string();
+  if (!offer.is_ok()) return offer.status();
+  auto agreed = agree_inside({call, {}, ~std::uint64_t{0}, *offer}, deadline());
+  const Status refused = agreed.is_ok() ? take_id(wish, *agreed, &id) : agreed.status();
+  // The new ranks wait, and perhaps other members.
+  if (!refused.is_ok() && id) {
+    decline_with_id(*id, epoch_.rank(), wish.ranks, refused, [this] { return check_not_aborted(); });
   }
-  return join_with_id(*id, epoch_.rank(), wish.ranks, settings, [&]() -> Status {
-    const Status aborted = check_not_aborted();
-    return aborted.is_ok() ? check_alive(agreed->failed) : aborted;
-  });
+  if (!agreed.is_ok()) return refused;
+  Result<std::unique_ptr<Communicator>> made = refused;
+  if (refused.is_ok()) {
+    made = join_with_id(*id, epoch_.rank(), wish.ranks, settings, [&]() -> Status {
+      const Status aborted = check_not_aborted();
+      return aborted.is_ok() ? check_alive(agreed->failed) : aborted;
+    });
+  }
+  const std::uint64_t success = made.is_ok() ? ~std::uint64_t{0} : 0;
+  const auto end = agree_inside({call + " (its second step)", agreed->failed, success}, deadline());
+  const Status failed = made.is_ok() ? check_end(end) : with_dead(made.status(), agreed->failed);
+  if (failed.is_ok()) return made;
+  if (made.is_ok()) (*made)->epoch().tell_peers(failed.with_context("tuttiCommGrow"));
+  return failed;
 }
 
 // *id: this rank's own, if it has one; then the one that applies.
 Status Survivors::take_id(const GrowWish& wish, const Agreement& agreed, std::optional<UniqueIdBytes>* id) const {
+  static_assert(kUniqueIdBytes + net::kSealBytes <= control::kMaxOfferBytes);
   if (!agreed.offer.empty()) {
-    auto common = value_of<UniqueIdBytes>(agreed.offer);
+    auto opened = net::unseal(epoch_.secret(), agreed.offer);
+    if (!opened.is_ok()) return opened.status();
+    auto common = value_of<UniqueIdBytes>(*opened);
     if (!common.is_ok()) return common.status();
     *id = *common;
   }
@@ -173,12 +206,14 @@ Status Survivors::take_id(const GrowWish& wish, const Agreement& agreed, std::op
         fmt::format("nRanks is {}, but rank {} lives and keeps its rank. Pass more, or call tuttiCommShrink first",
                     wish.ranks, last));
   }
+  if (!*id && !agreed.failed.empty()) {
+    return Status::remote(fmt::format("{} died, and no other rank has passed a unique id", list_ranks(agreed.failed)));
+  }
   if (!*id) {
     return Status::invalid_usage(
         "no rank has passed a unique id. One rank calls tuttiCommGetUniqueId, and passes its id to tuttiCommGrow");
   }
-  if (wish.id && *wish.id != **id) return Status::mismatch("two ranks have passed different unique ids");
-  return {};
+  return wish.id && *wish.id != **id ? Status::mismatch("two ranks have passed different unique ids") : Status();
 }
 
 }  // namespace tutti::internal

@@ -37,7 +37,7 @@ struct Caller {
 };
 
 // The longest offer.
-inline constexpr std::size_t kMaxOfferBytes = 128;
+inline constexpr std::size_t kMaxOfferBytes = 160;
 
 // What a member offers.
 struct Offer {

@@ -61,21 +61,28 @@ Registration registration_of(const Member& member, const std::vector<net::Addres
   return registration;
 }
 
-// Waits until the root service has answered. If this rank gives up before, all others get its reason.
+// Waits until the root service has answered. If this rank gives up before, all others get its reason. But the answer
+// may be the cause, and arrive a little later.
 Status await_answer(int root, const Member& member) {
   if (!member.gives_up) return {};
   net::PollSet set;
+  Status why;
   while (!member.deadline.passed()) {
-    if (Status s = member.gives_up(); !s.is_ok()) {
-      static_cast<void>(net::send_frame(root, Report{as_told_to_peers(s)}.serialize(), member.deadline));
-      return s;
-    }
     set.clear(kFailureCheckMs);
     const std::size_t answer = set.add(root, POLLIN);
     if (Status s = set.wait(); !s.is_ok()) return s;
-    if (set.ready(answer) != 0) break;
+    if (set.ready(answer) != 0) return {};
+    if (!why.is_ok()) {
+      static_cast<void>(net::send_frame(root, Report{as_told_to_peers(why)}.serialize(), member.deadline));
+      return why;
+    }
+    why = member.gives_up();
   }
   return {};
+}
+
+bool has_given_up(const Member& member) {
+  return member.gives_up && !member.gives_up().is_ok();
 }
 
 // Waits for this rank's position in the tree.
@@ -147,7 +154,7 @@ Result<Job> join_through(const RootPlace& root, const Secret& secret, RootKind k
 
 Result<Job> join_or_linger(const RootPlace& root, const Secret& secret, RootKind kind, const Member& member) {
   Result<Job> job = join_through(root, secret, kind, member);
-  if (!job.is_ok()) await_root_service(secret, kLingerMs);
+  if (!job.is_ok() && !has_given_up(member)) await_root_service(secret, kLingerMs);
   return job;
 }
 
@@ -158,7 +165,7 @@ void decline_through(const RootPlace& root, const Secret& secret, RootKind kind,
     const std::string registration = registration_of(member, {}, why).serialize();
     static_cast<void>(net::send_frame(connection->get(), registration, member.deadline));
   }
-  await_root_service(secret, kLingerMs);
+  if (!has_given_up(member)) await_root_service(secret, kLingerMs);
 }
 
 // With TUTTI_SECRET, only processes that know it can join; without it, any process that knows the job's name.
@@ -279,12 +286,14 @@ Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& set
   return join_or_linger(*where, *secret, kind_of(root, rank), member);
 }
 
-void decline(const UniqueIdBytes& id, int rank, int ranks, const Status& why, Deadline deadline) {
+void decline(const UniqueIdBytes& id, int rank, int ranks, const Status& why, Deadline deadline,
+             ControlTree::GivesUp gives_up) {
   Result<RootContact> contact = decode_unique_id(id);
   if (!contact.is_ok() || !check_rank(rank, ranks).is_ok()) return;
   const Settings settings;
   const Secret secret = contact->secret;
-  decline_through(place_of(std::move(*contact)), secret, kKindOfId, {rank, ranks, settings, deadline}, why);
+  decline_through(place_of(std::move(*contact)), secret, kKindOfId,
+                  {rank, ranks, settings, deadline, std::move(gives_up)}, why);
 }
 
 void decline(const KnownRoot& root, int rank, int ranks, const Status& why, Deadline deadline) {

@@ -50,7 +50,8 @@ Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& set
 
 // Called instead of join() by a rank that cannot take part: the others, which would wait for it, fail with its reason,
 // if the root is found before the deadline.
-void decline(const UniqueIdBytes& id, int rank, int ranks, const Status& why, Deadline deadline);
+void decline(const UniqueIdBytes& id, int rank, int ranks, const Status& why, Deadline deadline,
+             ControlTree::GivesUp gives_up = {});
 void decline(const KnownRoot& root, int rank, int ranks, const Status& why, Deadline deadline);
 
 }  // namespace tutti::internal

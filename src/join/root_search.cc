@@ -133,7 +133,7 @@ Result<UniqueFd> RootSearch::run() {
       return fmt::format("rank {} of {} has looked for {} for {}: {}", member_.rank, member_.ranks, kRootService,
                          waited, trouble());
     });
-    set.clear(1000);
+    set.clear(member_.gives_up ? kFailureCheckMs : 1000);
     set.wake_at(member_.deadline);
     if (looks_up()) {
       set.wake_at(Deadline::after_ms(std::max<std::int64_t>(0, look_up_ns_ - now_ns()) / kNsPerMs + 1));

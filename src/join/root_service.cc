@@ -173,6 +173,11 @@ void RootService::give_up_waiting() {
     return fail(acceptor_.shortage().with_code(Code::kRemoteError).with_context(kRootService));
   }
   if (!deadline_.passed()) return;
+  if (ranks_ == 0) {
+    return fail(
+        Status::timeout("this job's time to join is over: the init timeout begins when the unique id is made, "
+                        "and no rank has joined. Make another id"));
+  }
   const std::vector<int> absent = missing();
   const bool one = absent.size() == 1;
   fail(Status::timeout(fmt::format(
@@ -282,10 +287,10 @@ void RootService::enroll(Client* client, Registration registration) {
     return answer(client, refusal);
   }
   if (known != registrations_.end()) {
-    return fail(Status::invalid_usage(fmt::format(
-        "two processes joined as the same rank: {} and {}. Pass a different rank to each tuttiCommInitRank; if the "
-        "rank comes from the environment, check TUTTI_RANK or the launcher's variables",
-        known->second.who(), registration.who())));
+    return fail(Status::invalid_usage(
+        fmt::format("two processes joined as the same rank: {} and {}. Pass a different rank to each; if the rank "
+                    "comes from the environment, check TUTTI_RANK or the launcher's variables",
+                    known->second.who(), registration.who())));
   }
   if (ranks_ == 0) {
     ranks_ = registration.ranks;

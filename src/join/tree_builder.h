@@ -20,7 +20,8 @@ struct Member {
   int ranks;
   const Settings& settings;
   Deadline deadline;
-  // Called while it waits for the others to join, at least once a second; if not ok, that is the result on all ranks.
+  // Called while it waits for the others to join, at least every kFailureCheckMs; if not ok, that is the result on all
+  // ranks.
   ControlTree::GivesUp gives_up{};
 };
 

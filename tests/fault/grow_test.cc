@@ -3,7 +3,11 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <functional>
+#include <random>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "faults.h"
@@ -273,6 +277,50 @@ TEST_CASE("a rank that dies while new ranks are awaited is an error on all, at o
   }
 }
 
+TEST_CASE("the ranks of a communicator get one result, whenever another one dies", "[processes]") {
+  constexpr int kOld = 4;
+  ::setenv("TUTTI_INIT_TIMEOUT_MS", "2000", 1);
+  std::mt19937 random(7);
+  int grown = 0;
+  for (int round = 0; round < 24; ++round) {
+    const auto victim = static_cast<int>(random() % kOld);
+    const auto us = static_cast<std::int64_t>(random() % 30'000);
+    INFO("round " << round << ": rank " << victim << " after " << us << " us");
+    const char* transports = round % 2 == 0 ? "shm" : "tcp";
+    const auto outcomes = run(RunJobKind::kProcesses, transports, kOld, 1, [&](const Part& part) -> std::string {
+      std::thread assassin([&] {
+        if (part.comm == nullptr || part.rank != victim) return;
+        std::this_thread::sleep_for(std::chrono::microseconds(us));
+        ::kill(::getpid(), SIGKILL);
+      });
+      const int maker = victim == 0 ? 1 : 0;
+      tuttiComm_t larger = nullptr;
+      const bool is_new = part.comm == nullptr;
+      const tuttiResult_t result = is_new ? join(part, kOld + 1, kOld, &larger) : grow(part, kOld + 1, maker, &larger);
+      const std::string text = describe(result, nullptr);
+      // Then it is in the new communicator, or is to be replaced: this rank is too late for that.
+      const tuttiResult_t later = result == tuttiSuccess ? reduce_until_error(larger) : tuttiRemoteError;
+      assassin.join();
+      if (later != tuttiRemoteError) return "then " + describe(later, larger);
+      (void)tuttiCommDestroy(larger);
+      if (result == tuttiSuccess) return "success";
+      const bool told = result == tuttiRemoteError || result == tuttiTimeout;
+      return told ? "error" : "another error: " + text;
+    });
+    const std::string& first = outcomes[victim == 0 ? 1 : 0].wrong;
+    REQUIRE((first == "error" || first == "success"));
+    for (int rank = 0; rank < kOld; ++rank) {
+      if (rank != victim) REQUIRE(outcomes[static_cast<std::size_t>(rank)].wrong == first);
+    }
+    if (first == "success") ++grown;
+    // A new rank may have it before the others know of the death; then it has failed.
+    const std::string& of_new = outcomes[kOld].wrong;
+    CHECK((of_new == "error" || of_new == "success"));
+  }
+  ::unsetenv("TUTTI_INIT_TIMEOUT_MS");
+  std::printf("%d of 24 communicators grew before the death\n", grown);
+}
+
 TEST_CASE("an abort ends the wait for new ranks, and is an error on all others", "[threads]") {
   const auto outcomes = run(RunJobKind::kThreads, "shm", 3, 1, [](const Part& part) {
     tuttiComm_t larger = nullptr;
@@ -397,7 +445,7 @@ TEST_CASE("a rank that refuses its arguments tells all others", "[threads]") {
   tuttiUniqueId id{};
   CHECK(expect(tuttiCommGrow(nullptr, 2, &id, -1, &larger, nullptr), tuttiInvalidArgument, "rank -1 of 2", larger) ==
         "");
-  CHECK(expect(tuttiCommGrow(nullptr, 2, &id, 1, nullptr, nullptr), tuttiInvalidArgument, "comm is NULL", larger) ==
+  CHECK(expect(tuttiCommGrow(nullptr, 2, &id, 1, nullptr, nullptr), tuttiInvalidArgument, "newcomm is NULL", larger) ==
         "");
 }
 
