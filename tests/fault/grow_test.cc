@@ -146,11 +146,11 @@ void require_grows(RunJobKind kind, const std::string& transports, int old, int 
 
 }  // namespace
 
+// Over TCP alone: in one process, ranks that join by an id map their shared memory twice, which ThreadSanitizer does
+// not follow.
 TEST_CASE("a communicator grows by threads", "[threads]") {
-  for (const char* transports : {"shm", "tcp"}) {
-    require_grows(RunJobKind::kThreads, transports, 3, 2);
-    require_grows(RunJobKind::kThreads, transports, 1, 1);
-  }
+  require_grows(RunJobKind::kThreads, "tcp", 3, 2);
+  require_grows(RunJobKind::kThreads, "tcp", 1, 1);
 }
 
 TEST_CASE("a communicator grows by processes", "[processes]") {
@@ -162,7 +162,7 @@ TEST_CASE("a communicator grows by processes", "[processes]") {
 }
 
 TEST_CASE("without new ranks it is another communicator of the same ranks", "[threads]") {
-  const auto outcomes = run(RunJobKind::kThreads, "shm", 3, 0, [](const Part& part) {
+  const auto outcomes = run(RunJobKind::kThreads, "tcp", 3, 0, [](const Part& part) {
     tuttiComm_t same = nullptr;
     const tuttiResult_t result = grow(part, 3, 0, &same);
     return used(result, same, part.rank, 3);
@@ -220,7 +220,7 @@ TEST_CASE("new ranks replace those that have died, again and again", "[processes
 }
 
 TEST_CASE("a revoked communicator grows", "[threads]") {
-  const auto outcomes = run(RunJobKind::kThreads, "shm", 2, 1, [](const Part& part) {
+  const auto outcomes = run(RunJobKind::kThreads, "tcp", 2, 1, [](const Part& part) {
     tuttiComm_t larger = nullptr;
     if (part.comm == nullptr) return used(join(part, 3, 2, &larger), larger, 2, 3);
     if (tuttiCommRevoke(part.comm, TUTTI_REVOKE_DEFAULT) != tuttiSuccess) return std::string("revoke fails");
@@ -232,7 +232,7 @@ TEST_CASE("a revoked communicator grows", "[threads]") {
 
 TEST_CASE("new ranks that do not come are a timeout that names them", "[threads]") {
   ::setenv("TUTTI_INIT_TIMEOUT_MS", "1000", 1);
-  const auto outcomes = run(RunJobKind::kThreads, "shm", 2, 1, [](const Part& part) {
+  const auto outcomes = run(RunJobKind::kThreads, "tcp", 2, 1, [](const Part& part) {
     tuttiComm_t larger = nullptr;
     if (part.comm == nullptr)
       return expect(join(part, 4, 2, &larger), tuttiTimeout, "rank 3 of 4 has not joined", larger);
@@ -322,7 +322,7 @@ TEST_CASE("the ranks of a communicator get one result, whenever another one dies
 }
 
 TEST_CASE("an abort ends the wait for new ranks, and is an error on all others", "[threads]") {
-  const auto outcomes = run(RunJobKind::kThreads, "shm", 3, 1, [](const Part& part) {
+  const auto outcomes = run(RunJobKind::kThreads, "tcp", 3, 1, [](const Part& part) {
     tuttiComm_t larger = nullptr;
     if (part.comm == nullptr) return expect(join(part, 5, 3, &larger), tuttiAborted, "rank 2", larger);
     std::thread other([&] {
@@ -339,7 +339,7 @@ TEST_CASE("an abort ends the wait for new ranks, and is an error on all others",
 
 TEST_CASE("calls that differ are an error on all ranks", "[threads]") {
   SECTION("in the number of ranks") {
-    const auto outcomes = run(RunJobKind::kThreads, "shm", 3, 1, [](const Part& part) {
+    const auto outcomes = run(RunJobKind::kThreads, "tcp", 3, 1, [](const Part& part) {
       tuttiComm_t larger = nullptr;
       if (part.comm == nullptr)
         return expect(join(part, 4, 3, &larger), tuttiRemoteError, "has called tuttiCommGrow to", larger);
@@ -350,7 +350,7 @@ TEST_CASE("calls that differ are an error on all ranks", "[threads]") {
     REQUIRE(wrong_of(outcomes) == "");
   }
   SECTION("in the call") {
-    const auto outcomes = run(RunJobKind::kThreads, "shm", 2, 0, [](const Part& part) {
+    const auto outcomes = run(RunJobKind::kThreads, "tcp", 2, 0, [](const Part& part) {
       tuttiComm_t other = nullptr;
       const tuttiResult_t result = part.rank == 0
                                        ? grow(part, 2, 0, &other)
@@ -360,7 +360,7 @@ TEST_CASE("calls that differ are an error on all ranks", "[threads]") {
     REQUIRE(wrong_of(outcomes) == "");
   }
   SECTION("in the number of ranks that a new rank passes") {
-    const auto outcomes = run(RunJobKind::kThreads, "shm", 2, 1, [](const Part& part) {
+    const auto outcomes = run(RunJobKind::kThreads, "tcp", 2, 1, [](const Part& part) {
       tuttiComm_t larger = nullptr;
       const tuttiResult_t result = part.comm == nullptr ? join(part, 4, 2, &larger) : grow(part, 3, 0, &larger);
       return expect(result, tuttiInvalidUsage, "Pass the same number of ranks", larger);
@@ -368,7 +368,7 @@ TEST_CASE("calls that differ are an error on all ranks", "[threads]") {
     REQUIRE(wrong_of(outcomes) == "");
   }
   SECTION("in the id") {
-    const auto outcomes = run(RunJobKind::kThreads, "shm", 3, 0, [](const Part& part) {
+    const auto outcomes = run(RunJobKind::kThreads, "tcp", 3, 0, [](const Part& part) {
       tuttiComm_t larger = nullptr;
       tuttiUniqueId id;
       if (tuttiCommGetUniqueId(part.comm, &id) != tuttiSuccess) return std::string("no id");
@@ -381,7 +381,7 @@ TEST_CASE("calls that differ are an error on all ranks", "[threads]") {
 }
 
 TEST_CASE("without an id no rank gets a communicator", "[threads]") {
-  const auto outcomes = run(RunJobKind::kThreads, "shm", 2, 0, [](const Part& part) {
+  const auto outcomes = run(RunJobKind::kThreads, "tcp", 2, 0, [](const Part& part) {
     tuttiComm_t larger = nullptr;
     const tuttiResult_t result = tuttiCommGrow(part.comm, 3, nullptr, -1, &larger, nullptr);
     return expect(result, tuttiInvalidUsage, "no rank has passed a unique id", larger);
@@ -390,7 +390,7 @@ TEST_CASE("without an id no rank gets a communicator", "[threads]") {
 }
 
 TEST_CASE("an id makes one communicator", "[threads]") {
-  const auto outcomes = run(RunJobKind::kThreads, "shm", 2, 0, [](const Part& part) {
+  const auto outcomes = run(RunJobKind::kThreads, "tcp", 2, 0, [](const Part& part) {
     tuttiUniqueId id;
     if (part.rank == 0) {
       if (tuttiCommGetUniqueId(part.comm, &id) != tuttiSuccess) return std::string("no id");
@@ -414,7 +414,7 @@ TEST_CASE("a rank that refuses its arguments tells all others", "[threads]") {
   };
   for (const Case& bad :
        {Case{0, true, "rank is 0, but a rank of `comm` keeps its rank"}, Case{-1, false, "newcomm is NULL"}}) {
-    const auto outcomes = run(RunJobKind::kThreads, "shm", 2, 1, [&](const Part& part) {
+    const auto outcomes = run(RunJobKind::kThreads, "tcp", 2, 1, [&](const Part& part) {
       tuttiComm_t larger = nullptr;
       if (part.comm == nullptr) return expect(join(part, 3, 2, &larger), tuttiRemoteError, bad.text, larger);
       if (part.rank == 0) return expect(grow(part, 3, 0, &larger), tuttiRemoteError, bad.text, larger);
@@ -424,7 +424,7 @@ TEST_CASE("a rank that refuses its arguments tells all others", "[threads]") {
     REQUIRE(wrong_of(outcomes) == "");
   }
   SECTION("a rank would have no place in the new communicator") {
-    const auto outcomes = run(RunJobKind::kThreads, "shm", 3, 0, [](const Part& part) {
+    const auto outcomes = run(RunJobKind::kThreads, "tcp", 3, 0, [](const Part& part) {
       tuttiComm_t smaller = nullptr;
       const tuttiResult_t result = grow(part, 2, 0, &smaller);
       return expect(result, tuttiInvalidArgument, "nRanks is 2, but rank 2 lives and keeps its rank", smaller);
@@ -432,7 +432,7 @@ TEST_CASE("a rank that refuses its arguments tells all others", "[threads]") {
     REQUIRE(wrong_of(outcomes) == "");
   }
   SECTION("a new rank takes the number of one that lives") {
-    const auto outcomes = run(RunJobKind::kThreads, "shm", 2, 1, [](const Part& part) {
+    const auto outcomes = run(RunJobKind::kThreads, "tcp", 2, 1, [](const Part& part) {
       tuttiComm_t larger = nullptr;
       const tuttiResult_t result = part.comm == nullptr ? join(part, 3, 1, &larger) : grow(part, 3, 0, &larger);
       return expect(result, tuttiInvalidUsage, "two processes joined as the same rank", larger);

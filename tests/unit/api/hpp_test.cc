@@ -102,15 +102,18 @@ TEST_CASE("ranks agree, and those that are not excluded make a communicator") {
         }) == "");
 }
 
+// Over TCP: see tests/fault/grow_test.cc.
 TEST_CASE("a communicator gets new ranks") {
-  std::vector<Communicator> comms = Communicator::in_process(2);
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.transports = "tcp";
+  std::vector<Communicator> comms = Communicator::in_process(2, &config);
   const tuttiUniqueId id = comms[1].make_unique_id();
   std::vector<std::string> wrong(3);
   std::vector<std::thread> threads;
   for (const std::size_t rank : {0U, 1U, 2U}) {
     threads.emplace_back([&, rank] {
       try {
-        Communicator all = rank == 2 ? Communicator(3, id, 2) : comms[rank].grow(3, rank == 1 ? &id : nullptr);
+        Communicator all = rank == 2 ? Communicator(3, id, 2, &config) : comms[rank].grow(3, rank == 1 ? &id : nullptr);
         int sum = 1 + all.rank();
         all.all_reduce(&sum, &sum, 1);
         if (all.rank() != static_cast<int>(rank) || sum != 6) wrong[rank] = "a wrong rank or sum";
