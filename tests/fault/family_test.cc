@@ -25,14 +25,6 @@ tuttiResult_t reduce(tuttiComm_t comm) {
   return tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, comm, nullptr);
 }
 
-tuttiResult_t reduce_until_error(tuttiComm_t comm) {
-  const Deadline deadline = Deadline::after_ms(60'000);
-  while (!deadline.passed()) {
-    if (const tuttiResult_t result = reduce(comm); result != tuttiSuccess) return result;
-  }
-  return tuttiSuccess;
-}
-
 Colors lower_and_upper(int ranks) {
   Colors asked = all_alike(ranks);
   for (int r = ranks / 2; r < ranks; ++r) asked.colors[static_cast<std::size_t>(r)] = 1;

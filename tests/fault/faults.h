@@ -94,6 +94,17 @@ inline void sleep_ms(int ms) {
   std::this_thread::sleep_for(std::chrono::milliseconds(ms));
 }
 
+// Calls all-reduces until an error, or for a minute.
+inline tuttiResult_t reduce_until_error(tuttiComm_t comm, std::size_t count = 2000) {
+  std::vector<float> values(count, 1.0F);
+  const Deadline deadline = Deadline::after_ms(60'000);
+  tuttiResult_t result = tuttiSuccess;
+  while (result == tuttiSuccess && !deadline.passed()) {
+    result = tuttiAllReduce(values.data(), values.data(), values.size(), tuttiFloat32, tuttiMax, comm, nullptr);
+  }
+  return result;
+}
+
 inline std::string describe(tuttiResult_t result, tuttiComm_t comm) {
   return std::string(tuttiGetErrorString(result)) + " (" + tuttiGetLastError(comm) + ")";
 }

@@ -21,17 +21,6 @@ struct Kill {
   std::size_t count;
 };
 
-// Calls all-reduce until one fails.
-tuttiResult_t reduce_until_error(tuttiComm_t comm, std::size_t count) {
-  std::vector<float> v(count, 1.0F);
-  const Deadline deadline = Deadline::after_ms(60'000);
-  while (!deadline.passed()) {
-    const tuttiResult_t result = tuttiAllReduce(v.data(), v.data(), count, tuttiFloat32, tuttiMax, comm, nullptr);
-    if (result != tuttiSuccess) return result;
-  }
-  return tuttiSuccess;
-}
-
 Outcome survivor(tuttiComm_t comm, const Kill& kill, Shared& shared) {
   const tuttiResult_t result = reduce_until_error(comm, kill.count);
   const std::int64_t ms = (now_ns() - *shared.get()) / 1'000'000;

@@ -57,17 +57,6 @@ std::string try_out(tuttiComm_t comm, int rank, int ranks, const List& absent) {
   return {};
 }
 
-// Calls until an error.
-tuttiResult_t reduce_until_error(tuttiComm_t comm) {
-  std::vector<float> values(2000, 1.0F);
-  const Deadline deadline = Deadline::after_ms(60'000);
-  tuttiResult_t result = tuttiSuccess;
-  while (result == tuttiSuccess && !deadline.passed()) {
-    result = tuttiAllReduce(values.data(), values.data(), values.size(), tuttiFloat32, tuttiMax, comm, nullptr);
-  }
-  return result;
-}
-
 struct Loss {
   std::string transports;
   int ranks;

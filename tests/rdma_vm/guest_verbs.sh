@@ -36,8 +36,8 @@ splits_over() {
   done
 }
 
-# Each case has a path of its own; what other cases run anyway (two ranks: those with and without kept memory; three:
-# those over two rails and by the connection manager) is not repeated.
+# Each case tests a path that no other case takes. Jobs of two ranks are those with and without kept memory. Jobs of
+# three ranks are those over two rails and those by the connection manager.
 run_case '4 ranks over rxe0' 100 over_devices device=rxe0 300000 4 rxe0
 # Of eight it is the number of queue pairs that matters.
 run_case '8 ranks over rxe0' 100 over_devices device=rxe0 4000 8 rxe0

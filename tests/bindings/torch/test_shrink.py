@@ -72,7 +72,10 @@ def test_the_default_group_goes_on_without_a_dead_rank(dead: int) -> None:
     ranks.run(4, body, dies=(dead,))
 
 
-def test_the_default_group_goes_on_without_a_rank_that_lives() -> None:
+@pytest.mark.parametrize("level", ["OFF", "DETAIL"])
+def test_the_default_group_goes_on_without_a_rank_that_lives(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", level)
+
     def body(rank: int, size: int) -> None:
         assert total(None, 1.0) == 3
         if rank == 1:
@@ -210,19 +213,6 @@ def test_the_new_group_has_the_timeout_of_its_options() -> None:
             dist.distributed_c10d._get_default_store().wait(["timed out"])
 
     ranks.run(4, body)
-
-
-def test_a_group_under_torchs_debug_level_detail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
-
-    def body(rank: int, size: int) -> None:
-        assert total(None, 1.0) == 3
-        if rank == 1:
-            return
-        dist.shrink_group([1])
-        assert total(None, float(rank)) == 2
-
-    ranks.run(3, body)
 
 
 def test_training_goes_on_with_the_ranks_that_live() -> None:
