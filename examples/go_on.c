@@ -52,8 +52,12 @@ static int shrink(struct job* job) {
   int kept = 0;
   int next = 0;
   int i = 0;
-  if (tuttiCommShrink(job->comm, NULL, 0, &smaller, NULL, TUTTI_SHRINK_DEFAULT) != tuttiSuccess ||
-      tuttiCommGetFailed(job->comm, failed, kMaxRanks, &count) != tuttiSuccess) {
+  char text[256];
+  snprintf(text, sizeof text, "%s", tuttiGetLastError(job->comm));
+  if (tuttiCommShrink(job->comm, NULL, 0, &smaller, NULL, TUTTI_SHRINK_DEFAULT) != tuttiSuccess) return 0;
+  if (tuttiCommGetFailed(job->comm, failed, kMaxRanks, &count) != tuttiSuccess || count == 0) {
+    fprintf(stderr, "rank %d: an operation failed, and no rank has died: %s\n", job->name, text);
+    tuttiCommDestroy(smaller);
     return 0;
   }
   for (i = 0; i < job->ranks; ++i) {

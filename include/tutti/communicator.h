@@ -154,14 +154,14 @@ TUTTI_EXPORT tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
  * tuttiCommCreateGroup.
  *
  * tuttiMismatch: two ranks have made different calls. tuttiRemoteError: a rank has left `comm` (tuttiCommFinalize,
- * tuttiCommDestroy) and did not call; or the other ranks have given this one up. tuttiTimeout: a rank that lives did
- * not call before the first of the others' timeouts was over; the text says what it has called instead, if known. If
- * ranks exclude different ranks, they wait for each other: tuttiTimeout. All ranks get these errors. A rank that was
- * stopped for longer than that counts as late. tuttiAborted: this rank has called tuttiCommAbort.
+ * tuttiCommDestroy, tuttiCommAbort) and did not call; or the other ranks wait for this rank no longer. tuttiTimeout: a
+ * rank that lives did not call before the first of the others' timeouts was over, or was stopped for that time; the
+ * text says what it has called instead, if known. If ranks exclude different ranks, they wait for each other:
+ * tuttiTimeout. All ranks get these errors. tuttiAborted: another thread of this rank has called tuttiCommAbort.
  *
- * These errors do not fail `comm`. Exception: if a rank has given up, but the others have a result, `comm` fails with
- * tuttiTimeout. tuttiGetLastError(NULL) has the text of an error; after a failure, tuttiGetLastError(comm) has that of
- * the failure. */
+ * These errors do not fail `comm`. Exception: if this rank's time was over, but the others have a result, `comm` fails
+ * with tuttiTimeout. tuttiGetLastError(NULL) has the text of an error; after a failure, tuttiGetLastError(comm) has
+ * that of the failure. */
 
 /* *flag = the bitwise AND of the values of all ranks, as MPIX_Comm_agree: the same on all ranks that live. It contains
  * the value of each rank that tuttiCommGetFailed does not list afterwards. Ends within TUTTI_TIMEOUT_MS. After an error
@@ -171,6 +171,31 @@ TUTTI_EXPORT tuttiResult_t tuttiCommAgree(tuttiComm_t comm, uint64_t *flag);
  * far: the same on all ranks that have made the same calls. ranks[0..min(capacity, *count)) = these ranks, ascending;
  * `ranks` may be NULL if capacity is 0. Any thread; waits for no rank. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int capacity, int *count);
+
+/* Survivor mode (config.survivors, TUTTI_SURVIVORS=on): a collective in which ranks die succeeds on all that live, with
+ * the data of the same ranks, or fails on all. Sums are those of these ranks; tuttiAvg divides by their number. Blocks
+ * of absent ranks in receive buffers are untouched, and so is the whole buffer after an error. Without
+ * config.straggler_ms, a rank is left out only after all others have agreed that it has died. The ranks keep their
+ * numbers, and arguments are as before: blocks and counts also of absent ranks. If the root has died, the call returns
+ * tuttiRemoteError on all ranks; later calls work. After any error other than this, refused arguments and a late rank or
+ * root, all later collectives return it.
+ *   If config.straggler_ms is set and a collective waits longer for a rank, the others leave that rank out: 1 to 2 s
+ * after the limit, at the latest after four times the limit and a second. Its call returns tuttiTimeout ("this rank was
+ * late"), writes nothing, and fails nothing. With its next call it waits, at most for the timeout. The others take it
+ * back after their current collective, or up to one limit later if another rank is late. That call and the next ones
+ * return tuttiTimeout until the rank is at the others' next collective: so the n-th call of each rank is the same
+ * collective. If the root is late, the others get tuttiRemoteError. The limit also applies to sends and receives, which
+ * fail with tuttiTimeout. Splits are refused.
+ *   Each collective also takes an agreement and a copy of its result, and memory for that copy. Buffers are in host
+ * memory (tuttiInvalidUsage). Sends and receives are not agreed on: they return tuttiRemoteError if their peer is dead,
+ * or if any rank has died since the last collective. tuttiCommSplit returns tuttiRemoteError if a rank dies meanwhile,
+ * and is refused once a rank is absent; tuttiCommShrink makes a communicator that it accepts.
+ *
+ * *count = the number of ranks whose data is in the last collective of `comm` that succeeded on this rank: the same on
+ * all ranks on which it did. After a group it is that of its last collective; a call with count 0 does not change it.
+ * Before the first collective these are all ranks. ranks[0..min(capacity, *count)) = these ranks, ascending; `ranks` may
+ * be NULL if capacity is 0. Without survivor mode these are all ranks. Any thread; waits for no rank. */
+TUTTI_EXPORT tuttiResult_t tuttiCommGetContributors(tuttiComm_t comm, int *ranks, int capacity, int *count);
 
 /* The flags of tuttiCommShrink. */
 #define TUTTI_SHRINK_DEFAULT 0 /* leaves the operations of `comm` alone */
@@ -182,7 +207,7 @@ TUTTI_EXPORT tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int 
  * die during the call are left out as well. tuttiCommGetFailed lists all that have died, except excluded ones.
  *
  * The new communicator shares the same resources as a communicator from tuttiCommSplit, and config has the same
- * meaning. `comm` stays as it is and must be destroyed. All ranks get their communicator, or all get an error: if one
+ * meaning. `comm` is unchanged; the caller still owns it. All ranks get their communicator, or all get an error: if one
  * cannot make its own, it gets the cause, and the others get tuttiRemoteError or the reason. Arguments that are not
  * valid (a list with the caller or a rank outside `comm`, NULL for newcomm, other flags) are tuttiInvalidArgument, and
  * the other ranks wait for this one. The call has three steps (an agreement, the connection, an agreement). Each ends
@@ -190,16 +215,16 @@ TUTTI_EXPORT tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int 
 TUTTI_EXPORT tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int *excludeRanksList, int excludeRanksCount,
                                            tuttiComm_t *newcomm, const tuttiConfig_t *config, int shrinkFlags);
 
-/* As ncclCommGrow: *newcomm = a communicator of nRanks ranks: those of `comm` that live, and new ones. One rank of `comm`
- * calls tuttiCommGetUniqueId(comm, &id) and sends the id to the new ranks, in any way. Then all call:
+/* As ncclCommGrow: *newcomm = a communicator of nRanks ranks: those of `comm` that live, and new ones. One rank of
+ * `comm` calls tuttiCommGetUniqueId(comm, &id) and sends the id to the new ranks, in any way. Then all call:
  *
- *   ranks of `comm`   comm, nRanks, &id or NULL, -1, &newcomm: it keeps its rank. At least one passes the id.
+ *   ranks of `comm`   comm, nRanks, &id or NULL, -1, &newcomm: each keeps its rank. At least one passes the id.
  *   new ranks         NULL, nRanks, &id, rank, &newcomm: each of the other numbers from 0 to nRanks - 1 once. So a new
  *                     rank can replace one that has died. It makes the same call as tuttiCommInitRankConfig.
  *
  * Collective over the ranks of `comm` that live and the new ranks, which may call earlier. `comm` may work, may have
- * failed, or be revoked. It stays as it is and must be destroyed; tuttiCommGetFailed lists its dead ranks. For the
- * ranks of `comm`, config has the meaning of tuttiCommSplit: they begin with their settings in `comm`. The new
+ * failed, or be revoked. It is unchanged, and the caller still owns it; tuttiCommGetFailed lists its dead ranks. For
+ * the ranks of `comm`, config has the meaning of tuttiCommSplit: they begin with their settings in `comm`. The new
  * communicator shares no resources with it: its connections are made when first used.
  *
  * The ranks of `comm` all get their communicator, or all get an error. In the second case, a new rank gets an error, or

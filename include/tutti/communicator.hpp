@@ -122,13 +122,9 @@ class Communicator {
     return flag;
   }
   // The ranks that have died, as found by agree(), shrink() and grow() so far: ascending. Any thread.
-  [[nodiscard]] std::vector<int> failed() const {
-    std::vector<int> ranks(static_cast<std::size_t>(size()));
-    int count = 0;
-    check(tuttiCommGetFailed(get(), ranks.data(), static_cast<int>(ranks.size()), &count), get());
-    ranks.resize(static_cast<std::size_t>(count));
-    return ranks;
-  }
+  [[nodiscard]] std::vector<int> failed() const { return list(tuttiCommGetFailed); }
+  // The ranks whose data the last collective contains: all, except in survivor mode.
+  [[nodiscard]] std::vector<int> contributors() const { return list(tuttiCommGetContributors); }
 
   // This rank's number, from 0.
   [[nodiscard]] int rank() const {
@@ -425,6 +421,14 @@ class Communicator {
   }
 
  private:
+  // The ranks that a function of the C API writes.
+  [[nodiscard]] std::vector<int> list(tuttiResult_t (*call)(tuttiComm_t, int*, int, int*)) const {
+    std::vector<int> ranks(static_cast<std::size_t>(size()));
+    int count = 0;
+    check(call(get(), ranks.data(), static_cast<int>(ranks.size()), &count), get());
+    ranks.resize(static_cast<std::size_t>(count));
+    return ranks;
+  }
   static void* raw(Stream* stream) { return stream == nullptr ? nullptr : stream->get(); }
   static void require(bool condition, const char* what) {
     if (!condition) throw Error(tuttiInvalidArgument, what);

@@ -23,11 +23,13 @@ typedef struct {
   unsigned int version;    /* TUTTI_VERSION_CODE as the caller was compiled */
   int timeout_ms;          /* TUTTI_TIMEOUT_MS: longest wait without progress in an operation, 1 or more */
   int init_timeout_ms;     /* TUTTI_INIT_TIMEOUT_MS: of the whole initialisation, 1 or more */
-  int wait_notice_ms;      /* TUTTI_WAIT_NOTICE_MS: after so long a wait is logged, and one for a call that was refused
-                              fails; 0: never */
+  int wait_notice_ms;      /* TUTTI_WAIT_NOTICE_MS: time after which tutti logs a wait, and fails a wait for a refused
+                              call; 0: never */
   int tcp_streams;         /* TUTTI_TCP_STREAMS: sockets per pair of ranks, 1 to 16 */
-  int progress_threads;    /* TUTTI_PROGRESS_THREADS: that run queued operations, 1 to 64; the process has as many as
-                              the communicator that asks for most */
+  int progress_threads;    /* TUTTI_PROGRESS_THREADS: number of threads that run queued operations, 1 to 64; the
+                              process has as many as the communicator that asks for most */
+  int straggler_ms;        /* TUTTI_STRAGGLER_MS: in survivor mode, how long a collective waits for a late rank before
+                              the others leave it out; 0: never; rank 0's value counts */
   int CTAPolicy;           /* NCCL's: how many thread blocks its kernels use. TUTTI_CTA_POLICY_DEFAULT, _EFFICIENCY or
                               _ZERO; tutti has no such choice and ignores it */
   const char *transports;  /* TUTTI_TRANSPORTS: "shm,verbs,tcp"; rank 0's value counts */
@@ -38,8 +40,10 @@ typedef struct {
   const char *check;       /* TUTTI_CHECK: "strict" or "off"; rank 0's value counts */
   const char *verbs;       /* TUTTI_VERBS: "device=mlx5_0,mtu=4096" */
   const char *cross_memory; /* TUTTI_CROSS_MEMORY: "auto", "always" or "never" */
-  const char *device;      /* whose memory all buffers are in, which the program knows and no variable says: "host", the
-                              default; "cuda", the calling thread's current CUDA device; "cuda:1" */
+  const char *device;      /* where all buffers are: "host", the default; "cuda", the calling thread's current CUDA
+                              device; "cuda:1". No variable sets it */
+  const char *survivors;   /* TUTTI_SURVIVORS: "on" or "off": whether collectives go on without ranks that die (see
+                              tuttiCommGetContributors); rank 0's value counts */
 } tuttiConfig_t;
 
 /* NCCL's values of config.CTAPolicy. */
@@ -54,9 +58,9 @@ typedef struct {
   {                                                                                                                \
     sizeof(tuttiConfig_t), 0x74757474u, (unsigned)TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,                      \
         TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,            \
-        TUTTI_CONFIG_UNDEF_INT,                                                                                    \
+        TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,                                                            \
         (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0,       \
-        (const char *)0, (const char *)0, (const char *)0                                                          \
+        (const char *)0, (const char *)0, (const char *)0, (const char *)0                                         \
   }
 
 #endif /* TUTTI_CONFIG_H_ */

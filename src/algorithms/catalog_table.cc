@@ -1,4 +1,3 @@
-#include <utility>
 
 #include "algorithms/bruck.h"
 #include "algorithms/catalog.h"
@@ -114,139 +113,57 @@ std::vector<Part> blocks(const Builder& b) {
   return equal_parts(all(b), b.shape().ranks);
 }
 
-constexpr auto kAllReduce = Collective::kAllReduce;
-constexpr auto kReduceScatter = Collective::kReduceScatter;
-constexpr auto kAllGather = Collective::kAllGather;
-constexpr auto kBroadcast = Collective::kBroadcast;
-constexpr auto kReduce = Collective::kReduce;
-constexpr auto kBarrier = Collective::kBarrier;
-constexpr auto kGather = Collective::kGather;
-constexpr auto kScatter = Collective::kScatter;
-constexpr auto kAllToAll = Collective::kAllToAll;
-constexpr auto kScan = Collective::kScan;
-constexpr auto kExscan = Collective::kExscan;
-constexpr auto kAllGatherV = Collective::kAllGatherV;
-constexpr auto kReduceScatterV = Collective::kReduceScatterV;
-constexpr auto kAllToAllV = Collective::kAllToAllV;
-constexpr auto kGatherV = Collective::kGatherV;
-constexpr auto kScatterV = Collective::kScatterV;
+using enum Collective;
 
-// A generator that needs only the builder.
+// Generators that need only the builder, and the parameter.
 template <void (*generate)(Builder&)>
 void of_all(Builder& b, const World&) {
   generate(b);
+}
+template <void (*generate)(Builder&, int)>
+void of_all_by(Builder& b, const World&, int parameter) {
+  generate(b, parameter);
 }
 
 void recursive_doubling(Builder& b, const World&) {
   doubling_all_reduce(b, everyone(b), all(b), kYes);
 }
-void k_nomial_both(Builder& b, const World&, int radix) {
-  k_nomial_all_reduce(b, everyone(b), all(b), radix, kYes);
-}
 void direct_once(Builder& b, const World&) {
   direct_all_reduce(b, everyone(b), all(b), kYes);
+}
+void single_tree_all_reduce(Builder& b, const World&, int radix) {
+  k_nomial_all_reduce(b, everyone(b), all(b), radix, kYes);
+}
+void single_tree_broadcast(Builder& b, const World&, int radix) {
+  k_nomial_broadcast(b, everyone(b), root(b), all(b), radix);
+}
+void single_tree_reduce(Builder& b, const World&, int radix) {
+  k_nomial_reduce(b, everyone(b), root(b), all(b), radix, kYes);
+}
+void rings_all_reduce(Builder& b, const World& w, int channels) {
+  if (channels == 1) return ring_all_reduce(b, everyone(b), all(b), kYes);
+  channel_rings_all_reduce(b, w.hosts, channels, all(b), kYes);
+}
+void rings_reduce_scatter(Builder& b, const World& w, int channels) {
+  if (channels == 1) return ring_reduce_scatter(b, everyone(b), blocks(b), kYes);
+  channel_rings_reduce_scatter(b, w.hosts, channels, all(b), kYes);
+}
+void rings_all_gather(Builder& b, const World& w, int channels) {
+  if (channels == 1) return ring_all_gather(b, everyone(b), blocks(b));
+  channel_rings_all_gather(b, w.hosts, channels, all(b));
 }
 void leaders_doubling(Builder& b, const World& w, int divisions) {
   hierarchical_doubling_all_reduce(b, groups_of(w, divisions), all(b), kYes);
 }
-
-constexpr Parameter kBinary{2, kLeastRadix, kMostRadix};
-
-constexpr AlgorithmEntry kTreeAllReduce{"k_nomial:2",  kAllReduce, always, shape<kAllReduce, one>,
-                                        k_nomial_both, always,     kBinary};
-constexpr AlgorithmEntry kTreeBroadcast{
-    "k_nomial:2",
-    kBroadcast,
-    always,
-    shape<kBroadcast, one>,
-    [](Builder& b, const World&, int radix) { k_nomial_broadcast(b, everyone(b), root(b), all(b), radix); },
-    nullptr,
-    kBinary};
-constexpr AlgorithmEntry kTreeReduce{
-    "k_nomial:2",
-    kReduce,
-    always,
-    shape<kReduce, one>,
-    [](Builder& b, const World&, int radix) { k_nomial_reduce(b, everyone(b), root(b), all(b), radix, kYes); },
-    nullptr,
-    kBinary};
-constexpr AlgorithmEntry kTreeBarrier{"k_nomial:2",  kBarrier, always, shape<kBarrier, one>,
-                                      k_nomial_both, nullptr,  kBinary};
-constexpr AlgorithmEntry kTreeGather{"k_nomial:2",
-                                     kGather,
-                                     always,
-                                     shape<kGather, per_rank>,
-                                     [](Builder& b, const World&, int radix) { k_nomial_gather(b, radix); },
-                                     nullptr,
-                                     kBinary};
-constexpr AlgorithmEntry kTreeScatter{"k_nomial:2",
-                                      kScatter,
-                                      always,
-                                      shape<kScatter, per_rank>,
-                                      [](Builder& b, const World&, int radix) { k_nomial_scatter(b, radix); },
-                                      nullptr,
-                                      kBinary};
-
-constexpr AlgorithmEntry kRingAllReduce{"ring",
-                                        kAllReduce,
-                                        some_per_host,
-                                        by_channels<kAllReduce>,
-                                        [](Builder& b, const World& w, int channels) {
-                                          if (channels == 1) return ring_all_reduce(b, everyone(b), all(b), kYes);
-                                          channel_rings_all_reduce(b, w.hosts, channels, all(b), kYes);
-                                        },
-                                        nullptr,
-                                        kOneChannel};
-constexpr AlgorithmEntry kRingReduceScatter{"ring",
-                                            kReduceScatter,
-                                            some_per_host,
-                                            by_channels<kReduceScatter>,
-                                            [](Builder& b, const World& w, int channels) {
-                                              if (channels == 1)
-                                                return ring_reduce_scatter(b, everyone(b), blocks(b), kYes);
-                                              channel_rings_reduce_scatter(b, w.hosts, channels, all(b), kYes);
-                                            },
-                                            nullptr,
-                                            kOneChannel};
-constexpr AlgorithmEntry kRingAllGather{"ring",
-                                        kAllGather,
-                                        some_per_host,
-                                        by_channels<kAllGather>,
-                                        [](Builder& b, const World& w, int channels) {
-                                          if (channels == 1) return ring_all_gather(b, everyone(b), blocks(b));
-                                          channel_rings_all_gather(b, w.hosts, channels, all(b));
-                                        },
-                                        nullptr,
-                                        kOneChannel};
-
-// With all divisions; and with only the outermost, if there are more.
-constexpr AlgorithmEntry kHierarchicalAllReduce{
-    "hierarchical",
-    kAllReduce,
-    some_groups,
-    by_places,
-    [](Builder& b, const World& w, int n) { hierarchical_all_reduce(b, groups_of(w, n), all(b), kYes); },
-    nullptr,
-    kDivisions};
-constexpr AlgorithmEntry kLeadersAllReduce{
-    "hierarchical_doubling", kAllReduce,      some_groups, shape<kAllReduce, one>,
-    leaders_doubling,        groups_in_order, kDivisions};
-constexpr AlgorithmEntry kHierarchicalReduceScatter{
-    "hierarchical",
-    kReduceScatter,
-    some_equal_groups,
-    shape<kReduceScatter, per_rank>,
-    [](Builder& b, const World& w, int n) { hierarchical_reduce_scatter(b, groups_of(w, n), all(b), kYes); },
-    nullptr,
-    kDivisions};
-constexpr AlgorithmEntry kHierarchicalAllGather{
-    "hierarchical",
-    kAllGather,
-    some_equal_groups,
-    shape<kAllGather, per_rank>,
-    [](Builder& b, const World& w, int n) { hierarchical_all_gather(b, groups_of(w, n), all(b)); },
-    nullptr,
-    kDivisions};
+void groups_all_reduce(Builder& b, const World& w, int divisions) {
+  hierarchical_all_reduce(b, groups_of(w, divisions), all(b), kYes);
+}
+void groups_reduce_scatter(Builder& b, const World& w, int divisions) {
+  hierarchical_reduce_scatter(b, groups_of(w, divisions), all(b), kYes);
+}
+void groups_all_gather(Builder& b, const World& w, int divisions) {
+  hierarchical_all_gather(b, groups_of(w, divisions), all(b));
+}
 template <Tree tree>
 void between_and_inside(Builder& b, const World& w, int divisions) {
   hierarchical_broadcast(b, groups_of(w, divisions), tree, root(b), all(b));
@@ -255,6 +172,40 @@ template <Tree tree>
 void inside_and_between(Builder& b, const World& w, int divisions) {
   hierarchical_reduce(b, groups_of(w, divisions), tree, root(b), all(b), kYes);
 }
+
+constexpr Parameter kBinary{2, kLeastRadix, kMostRadix};
+
+constexpr AlgorithmEntry kTreeAllReduce{"k_nomial:2",           kAllReduce, always, shape<kAllReduce, one>,
+                                        single_tree_all_reduce, always,     kBinary};
+constexpr AlgorithmEntry kTreeBroadcast{"k_nomial:2",          kBroadcast, always, shape<kBroadcast, one>,
+                                        single_tree_broadcast, nullptr,    kBinary};
+constexpr AlgorithmEntry kTreeReduce{"k_nomial:2",       kReduce, always, shape<kReduce, one>,
+                                     single_tree_reduce, nullptr, kBinary};
+constexpr AlgorithmEntry kTreeBarrier{"k_nomial:2",           kBarrier, always, shape<kBarrier, one>,
+                                      single_tree_all_reduce, nullptr,  kBinary};
+constexpr AlgorithmEntry kTreeGather{
+    "k_nomial:2", kGather, always, shape<kGather, per_rank>, of_all_by<k_nomial_gather>, nullptr, kBinary};
+constexpr AlgorithmEntry kTreeScatter{
+    "k_nomial:2", kScatter, always, shape<kScatter, per_rank>, of_all_by<k_nomial_scatter>, nullptr, kBinary};
+
+constexpr AlgorithmEntry kRingAllReduce{"ring",           kAllReduce, some_per_host, by_channels<kAllReduce>,
+                                        rings_all_reduce, nullptr,    kOneChannel};
+constexpr AlgorithmEntry kRingReduceScatter{
+    "ring", kReduceScatter, some_per_host, by_channels<kReduceScatter>, rings_reduce_scatter, nullptr, kOneChannel};
+constexpr AlgorithmEntry kRingAllGather{"ring",           kAllGather, some_per_host, by_channels<kAllGather>,
+                                        rings_all_gather, nullptr,    kOneChannel};
+
+// With all divisions; and with only the outermost, if there are more.
+constexpr AlgorithmEntry kHierarchicalAllReduce{"hierarchical",    kAllReduce, some_groups, by_places,
+                                                groups_all_reduce, nullptr,    kDivisions};
+constexpr AlgorithmEntry kLeadersAllReduce{
+    "hierarchical_doubling", kAllReduce,      some_groups, shape<kAllReduce, one>,
+    leaders_doubling,        groups_in_order, kDivisions};
+constexpr AlgorithmEntry kHierarchicalReduceScatter{
+    "hierarchical",        kReduceScatter, some_equal_groups, shape<kReduceScatter, per_rank>,
+    groups_reduce_scatter, nullptr,        kDivisions};
+constexpr AlgorithmEntry kHierarchicalAllGather{
+    "hierarchical", kAllGather, some_equal_groups, shape<kAllGather, per_rank>, groups_all_gather, nullptr, kDivisions};
 constexpr AlgorithmEntry kHierarchicalBroadcast{
     "hierarchical", kBroadcast, some_groups, shape<kBroadcast, one>, between_and_inside<Tree::kBinomial>,
     nullptr,        kDivisions};

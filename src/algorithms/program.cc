@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <utility>
 
 #include "algorithms/program_parts.h"
@@ -12,12 +11,6 @@
 
 namespace tutti::internal::algorithms {
 namespace {
-
-using schedule::Buffer;
-using schedule::Builder;
-using schedule::ChunkRange;
-using schedule::Completes;
-using schedule::ScratchComes;
 
 bool is_name(const std::string& text) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };

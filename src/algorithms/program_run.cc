@@ -11,12 +11,6 @@
 namespace tutti::internal::algorithms {
 namespace {
 
-using schedule::Buffer;
-using schedule::Builder;
-using schedule::ChunkRange;
-using schedule::Completes;
-using schedule::ScratchComes;
-
 // Of names that are the same on every rank, by position.
 std::vector<std::int64_t> alike_values(const Places& places) {
   std::vector<std::int64_t> values(kAlikeGivens);

@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 
 #include <cstdint>
-#include <string>
 #include <utility>
 
 #include "api/groups.h"

@@ -195,7 +195,7 @@ Status CommTable::abort(std::uint64_t handle) {
   if (!destroying) close(slot, State::kFreeing);
   ++slot->looks;
   lock.unlock();
-  static_cast<void>(guarded([&] { return slot->communicator->failures().abort(), Status(); }));
+  static_cast<void>(guarded([&] { return slot->communicator->abort(), Status(); }));
   if (!destroying) wait_for_users(handle);
   lock.lock();
   if (--slot->looks == 0) changed_.notify_all();

@@ -192,7 +192,7 @@ const char* tuttiGetLastError(tuttiComm_t comm) {
   if (comm != nullptr) {
     const Status found = guarded([&] {
       const Looking looking(number_of(comm));
-      if (looking.status().is_ok()) thread->told = looking->failures().last_error();
+      if (looking.status().is_ok()) thread->told = looking->last_error();
       return Status();
     });
     if (!found.is_ok()) thread->told = found;
@@ -282,7 +282,7 @@ tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags) {
           Status::invalid_argument(fmt::format("tuttiCommRevoke: flags is {}. Pass TUTTI_REVOKE_DEFAULT (0)", flags)),
           c);
     }
-    c->failures().revoke();
+    c->revoke();
     return tuttiSuccess;
   });
 }

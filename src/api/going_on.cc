@@ -39,7 +39,7 @@ Status check_excluded(const Communicator& comm, std::vector<int>* list, int flag
 Status shrink(Communicator& comm, std::vector<int> excluded, tuttiComm_t* newcomm, const tuttiConfig_t* config,
               int flags) {
   if (Status s = check_excluded(comm, &excluded, flags, newcomm); !s.is_ok()) return s;
-  if (flags == TUTTI_SHRINK_ABORT) comm.failures().revoke();
+  if (flags == TUTTI_SHRINK_ABORT) comm.revoke();
   return make_new(
       comm, ShrinkWish{std::move(excluded), nullptr, {}}, newcomm, config,
       [&](const Settings& settings) { return comm.epoch().check_split(settings); },
@@ -63,6 +63,26 @@ Status grow(Communicator& comm, int ranks, const tuttiUniqueId* id, int rank, tu
   return make_new(
       comm, std::move(wish), newcomm, config, [](const Settings&) { return Status(); },
       [&](const GrowWish& own) { return comm.survivors().grow(own); });
+}
+
+// Writes what list(communicator) returns.
+template <class List>
+tuttiResult_t list_ranks(tuttiComm_t comm, const char* name, int* ranks, int capacity, int* count, List list) {
+  return look(comm, [&](Communicator* c) {
+    Status refused;
+    if (count == nullptr) {
+      refused = Status::invalid_argument("count is NULL");
+    } else if (capacity < 0) {
+      refused = Status::invalid_argument(fmt::format("capacity is {}. Pass 0 or more", capacity));
+    } else if (ranks == nullptr && capacity != 0) {
+      refused = Status::invalid_argument(fmt::format("capacity is {}, but ranks is NULL", capacity));
+    }
+    if (!refused.is_ok()) return report(refused.with_context(name), c);
+    const std::vector<int> listed = list(*c);
+    *count = static_cast<int>(listed.size());
+    std::copy_n(listed.begin(), std::min(capacity, *count), ranks);
+    return tuttiSuccess;
+  });
 }
 
 }  // namespace
@@ -106,22 +126,13 @@ tuttiResult_t tuttiCommAgree(tuttiComm_t comm, uint64_t* flag) {
 }
 
 tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int* ranks, int capacity, int* count) {
-  return look(comm, [&](tutti::internal::Communicator* c) {
-    using tutti::internal::Status;
-    Status refused;
-    if (count == nullptr) {
-      refused = Status::invalid_argument("count is NULL");
-    } else if (capacity < 0) {
-      refused = Status::invalid_argument(fmt::format("capacity is {}. Pass 0 or more", capacity));
-    } else if (ranks == nullptr && capacity != 0) {
-      refused = Status::invalid_argument(fmt::format("capacity is {}, but ranks is NULL", capacity));
-    }
-    if (!refused.is_ok()) return report(refused.with_context("tuttiCommGetFailed"), c);
-    const std::vector<int> failed = c->survivors().failed();
-    *count = static_cast<int>(failed.size());
-    std::copy_n(failed.begin(), std::min(capacity, *count), ranks);
-    return tuttiSuccess;
-  });
+  return list_ranks(comm, "tuttiCommGetFailed", ranks, capacity, count,
+                    [](tutti::internal::Communicator& c) { return c.survivors().failed(); });
+}
+
+tuttiResult_t tuttiCommGetContributors(tuttiComm_t comm, int* ranks, int capacity, int* count) {
+  return list_ranks(comm, "tuttiCommGetContributors", ranks, capacity, count,
+                    [](tutti::internal::Communicator& c) { return c.contributors(); });
 }
 
 tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nRanks, const tuttiUniqueId* id, int rank, tuttiComm_t* newcomm,

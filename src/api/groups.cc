@@ -7,7 +7,6 @@
 #include <deque>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "api/handles.h"
@@ -232,7 +231,7 @@ Status give_up(std::span<const CommunicatorCalls> parts, const Status& status) n
     static_cast<void>(guarded([&] {
       const Looking looking(part.comm);
       if (!looking.status().is_ok()) return Status();
-      static_cast<void>(guarded([&] { return looking->failures().fail("group", status); }));
+      static_cast<void>(guarded([&] { return looking->fail("group", status); }));
       if (first.is_ok()) first = looking->async_error();
       return Status();
     }));

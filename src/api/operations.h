@@ -84,7 +84,7 @@ tuttiResult_t defer(GroupCalls* group, tuttiComm_t comm, void* stream, const cha
     return Status();
   });
   if (status.is_ok()) return tuttiSuccess;
-  if (!is_refusal(status) && looking.status().is_ok()) status = looking->failures().fail(name, std::move(status));
+  if (!is_refusal(status) && looking.status().is_ok()) status = looking->fail(name, status);
   status = status.with_context(name);
   group->refuse(status);
   if (!looking.status().is_ok()) return report(status);

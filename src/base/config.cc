@@ -63,9 +63,9 @@ Status check_variable(std::string_view variable, const std::string& value) {
     return Status::invalid_usage(fmt::format("TUTTI_LOG=\"{}\" is not error, warn, info or debug", value));
   }
   const Variable* const found = find_variable(variable);
-  if (found == nullptr || found->read == nullptr) return {};
+  if (found == nullptr || found->access.read == nullptr) return {};
   Settings unused;
-  return found->read({std::string(variable), value}, &unused);
+  return found->access.read({std::string(variable), value}, &unused);
 }
 
 std::vector<std::string> given_variables() {
@@ -88,22 +88,22 @@ Result<Settings> settings_from_environment() {
   }
   Settings s;
   for (const Variable& variable : variables()) {
-    if (variable.read == nullptr) continue;
+    if (variable.access.read == nullptr) continue;
     const std::string name(variable.name);
     const auto value = environment_variable(name.c_str());
     if (!value) continue;
-    if (Status e = variable.read({name, *value}, &s); !e.is_ok()) return e;
+    if (Status e = variable.access.read({name, *value}, &s); !e.is_ok()) return e;
   }
   return s;
 }
 
 Status apply_setting(std::string_view variable, const std::string& name, const std::string& value, Settings* settings) {
   const Variable* const found = find_variable(variable);
-  if (found == nullptr || found->read == nullptr) {
+  if (found == nullptr || found->access.read == nullptr) {
     return Status::internal(fmt::format("no setting has the variable {}", variable));
   }
-  if (!value.empty()) return found->read({name, value}, settings);
-  found->reset(Settings(), settings);
+  if (!value.empty()) return found->access.read({name, value}, settings);
+  found->access.copy(Settings(), settings);
   return {};
 }
 

@@ -38,13 +38,17 @@ struct Settings {
   std::int64_t init_timeout_ms = 5 * 60 * 1000;  // TUTTI_INIT_TIMEOUT_MS: of the whole initialisation
   std::int64_t network_timeout_ms = 0;           // TUTTI_NETWORK_TIMEOUT_MS: see silence_limit_ms(); 0: from the other
                                                  // timeouts
-  std::int64_t wait_notice_ms = 10 * 1000;       // TUTTI_WAIT_NOTICE_MS: then a wait is logged; 0: never
-  std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
-  std::string tuning;                            // TUTTI_TUNING: a file of `tutti tune`; rank 0's applies; empty: none
+  std::int64_t reconnect_ms = 0;  // TUTTI_RECONNECT_MS: for making a broken TCP connection of two ranks anew; 0: never
+  std::int64_t wait_notice_ms = 10 * 1000;  // TUTTI_WAIT_NOTICE_MS: then a wait is logged; 0: never
+  std::string algorithm;                    // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
+  std::string tuning;                       // TUTTI_TUNING: a file of `tutti tune`; rank 0's applies; empty: none
   std::string topology;       // TUTTI_TOPOLOGY: a file of `tutti topo --json`; rank 0's applies; empty: none
   std::string schedules;      // TUTTI_SCHEDULES: files of schedules, separated by commas; the same on every rank
   Moves moves = Moves::kOwn;  // TUTTI_AFFINITY: "keep", "own", "start" or "move"
-  bool strict = false;  // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
+  bool strict = false;     // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
+  bool survivors = false;  // TUTTI_SURVIVORS: "on" or "off": whether collectives go on without ranks that die
+  // TUTTI_STRAGGLER_MS: then a late rank is left out, if `survivors`; 0: never
+  std::int64_t straggler_ms = 0;
   MemoryReads cross_memory = MemoryReads::kAuto;  // TUTTI_CROSS_MEMORY: "never", "auto" (where it is fast), "always"
   Bind bind = Bind::kNone;                        // TUTTI_BIND: "none", "core" or "numa"
   std::string device;  // whose memory buffers are in, read by memory/device_name.h: the program's to say, no variable's

@@ -2,14 +2,13 @@
 
 #include <fmt/core.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <utility>
-#include <vector>
 
 #include "base/config.h"
 
@@ -24,47 +23,91 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
   return number ? std::optional<std::uint64_t>(*number) : std::nullopt;
 }
 
-// The folders of this process's control group, from its own to the outermost, for a controller: those of version 2, and
-// of version 1 if that is mounted.
-std::vector<std::string> group_folders(const std::string& controller) {
-  std::vector<std::string> folders;
-  std::ifstream file("/proc/self/cgroup");
+// Of a comma-separated list.
+bool has_word(const std::string& list, const std::string& word) {
+  return fmt::format(",{},", list).find(fmt::format(",{},", word)) != std::string::npos;
+}
+
+// Where a hierarchy of control groups is mounted.
+struct Mount {
+  int version = 2;
+  std::string top;    // of the hierarchy, the group at the mount point
+  std::string point;  // in the file system
+};
+
+// The mounts that hold limits of the controller. See proc_pid_mountinfo(5).
+std::vector<Mount> mounts(const std::string& controller, const std::string& root) {
+  std::vector<Mount> result;
+  std::ifstream file(root + "/proc/self/mountinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t dash = line.find(" - ");
+    if (dash == std::string::npos) continue;
+    std::istringstream front(line.substr(0, dash));
+    std::istringstream back(line.substr(dash + 3));
+    std::string skipped;
+    Mount mount;
+    front >> skipped >> skipped >> skipped >> mount.top >> mount.point;
+    std::string type;
+    std::string options;
+    back >> type >> skipped >> options;
+    if (front.fail() || back.fail()) continue;
+    if (type == "cgroup" && !has_word(options, controller)) continue;
+    if (type != "cgroup" && type != "cgroup2") continue;
+    mount.version = type == "cgroup2" ? 2 : 1;
+    result.push_back(std::move(mount));
+  }
+  return result;
+}
+
+// The group of this process in the hierarchy. See cgroups(7).
+std::optional<std::string> own_group(const std::string& controller, int version, const std::string& root) {
+  std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (!controllers.empty() &&
-        fmt::format(",{},", controllers).find(fmt::format(",{},", controller)) == std::string::npos)
-      continue;
-    const std::string top = fmt::format("/sys/fs/cgroup{}{}", controllers.empty() ? "" : "/", controllers);
-    std::string group = line.substr(second + 1);
-    // In a container the path may not be visible; the mount point is then the container's group.
-    struct stat info {};
-    if (group.find("/..") != std::string::npos || ::stat((top + group).c_str(), &info) != 0) group.clear();
-    while (group.ends_with('/')) group.pop_back();
-    for (;; group.resize(group.rfind('/'))) {
-      folders.push_back(top + group);
-      if (group.empty()) break;
-    }
+    const bool is_it = version == 2 ? line.starts_with("0::") : has_word(controllers, controller);
+    if (is_it) return line.substr(second + 1);
   }
-  return folders;
+  return std::nullopt;
+}
+
+// The group's path below the mount point. If the group is not below it, as in some containers, this returns the group
+// at the mount point, the outermost that this process sees.
+std::string below_mount(const Mount& mount, const std::string& group) {
+  const std::string top = mount.top == "/" ? "" : mount.top;
+  const bool is_below = group.starts_with(top + "/") && group.find("/..") == std::string::npos;
+  std::string below = is_below ? group.substr(top.size()) : "";
+  while (below.ends_with('/')) below.pop_back();
+  return below;
 }
 
 }  // namespace
+
+std::vector<ControlGroup> control_groups(const std::string& controller, const std::string& root) {
+  std::vector<ControlGroup> groups;
+  for (const Mount& mount : mounts(controller, root)) {
+    const std::optional<std::string> group = own_group(controller, mount.version, root);
+    if (!group) continue;
+    for (std::string below = below_mount(mount, *group);; below.resize(below.rfind('/'))) {
+      groups.push_back({root + mount.point + below, mount.version});
+      if (below.empty()) break;
+    }
+  }
+  return groups;
+}
 
 Limit group_limit(const std::string& controller, const char* most_2, const char* used_2, const char* most_1,
                   const char* used_1) {
   constexpr std::uint64_t kNone = std::uint64_t{1} << 60;  // version 1 has no value for "no limit"
   Limit least;
-  for (const std::string& folder : group_folders(controller)) {
-    for (const auto& [most_file, used_file] : {std::pair(most_2, used_2), std::pair(most_1, used_1)}) {
-      const auto most = number_in(folder + "/" + most_file);
-      const std::uint64_t used = number_in(folder + "/" + used_file).value_or(0);
-      if (!most || *most >= kNone) continue;
-      if (!least.most || *most - std::min(*most, used) < *least.most - std::min(*least.most, least.used)) {
-        least = {most, used};
-      }
+  for (const auto& [folder, version] : control_groups(controller)) {
+    const auto most = number_in(folder + "/" + (version == 2 ? most_2 : most_1));
+    const std::uint64_t used = number_in(folder + "/" + (version == 2 ? used_2 : used_1)).value_or(0);
+    if (!most || *most >= kNone) continue;
+    if (!least.most || *most - std::min(*most, used) < *least.most - std::min(*least.most, least.used)) {
+      least = {most, used};
     }
   }
   return least;

@@ -6,8 +6,18 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace tutti::internal {
+
+struct ControlGroup {
+  std::string folder;
+  int version = 2;  // of its hierarchy
+};
+
+// This process's groups with the controller, from its own to the outermost visible one, in each mounted hierarchy; some
+// may not exist here. `root`: replaces the folder / (tests).
+std::vector<ControlGroup> control_groups(const std::string& controller, const std::string& root = "");
 
 // A limit and its current use; empty: there is no limit.
 struct Limit {

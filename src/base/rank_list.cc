@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace tutti::internal {
 namespace {
 
@@ -26,6 +29,12 @@ std::string list_ranks(const std::vector<int>& ranks) {
 
 std::string describe_rank(int rank, const std::string& host, std::int32_t pid) {
   return fmt::format("rank {} (host {}, pid {})", rank, host, pid);
+}
+
+std::vector<int> joined(const std::vector<int>& a, const std::vector<int>& b) {
+  std::vector<int> both;
+  std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
 }
 
 }  // namespace tutti::internal

@@ -2,30 +2,22 @@
 
 #include <fmt/core.h>
 
+#include <array>
+
 namespace tutti::internal {
+namespace {
+
+// By the values of the enumeration.
+constexpr std::array kTypeNames = {"int8",  "uint8",  "int32",     "uint32",     "int64",  "uint64",
+                                   "half",  "float",  "double",    "bfloat16",   "f8e4m3", "f8e5m2",
+                                   "int16", "uint16", "complex64", "complex128", "bool",   "opaque"};
+static_assert(kTypeNames.size() == static_cast<std::size_t>(DataType::kOpaque) + 1);
+
+}  // namespace
 
 const char* name_of(DataType type) {
-  switch (type) {
-    case DataType::kInt8: return "int8";
-    case DataType::kUint8: return "uint8";
-    case DataType::kInt32: return "int32";
-    case DataType::kUint32: return "uint32";
-    case DataType::kInt64: return "int64";
-    case DataType::kUint64: return "uint64";
-    case DataType::kFloat16: return "half";
-    case DataType::kFloat32: return "float";
-    case DataType::kFloat64: return "double";
-    case DataType::kBfloat16: return "bfloat16";
-    case DataType::kFloat8E4M3: return "f8e4m3";
-    case DataType::kFloat8E5M2: return "f8e5m2";
-    case DataType::kInt16: return "int16";
-    case DataType::kUint16: return "uint16";
-    case DataType::kComplex64: return "complex64";
-    case DataType::kComplex128: return "complex128";
-    case DataType::kBool: return "bool";
-    case DataType::kOpaque: return "opaque";
-  }
-  return "unknown";
+  const auto number = static_cast<std::size_t>(type);
+  return number < kTypeNames.size() ? kTypeNames[number] : "unknown";
 }
 
 std::string name_of(DataType type, const Opaque& opaque) {

@@ -1,6 +1,7 @@
-// All environment variables of tutti, its programs and its bindings. Each has one row: its name, default and meaning,
-// how its value is read, and the field of tuttiConfig_t that overrides it. These rows serve the environment (config.h),
-// the C structure (api/configuration.cc), `tutti info`, `tutti doctor` and the log. Tests compare docs/settings.md and
+// All environment variables of tutti, its programs and its bindings. Each has one row: its name and meaning, whose
+// value applies, how its value is read and written, and the field of tuttiConfig_t that overrides it. These rows serve
+// the environment (config.h), the C structure (api/configuration.cc), what rank 0 tells the other ranks, `tutti info`,
+// `tutti doctor` and the log. Tests compare docs/settings.md and
 // the Python module's Config with them.
 //
 // Threads: any; nothing here has state.
@@ -29,16 +30,26 @@ struct SettingValue {
   const std::string& text;
 };
 
+// How a value, as text, and the field of Settings become each other. `read` refuses what is not a value; it reads back
+// what `write` has written of each value that it accepts.
+struct Access {
+  Status (*read)(const SettingValue& value, Settings* settings) = nullptr;
+  std::string (*write)(const Settings& settings) = nullptr;
+  void (*copy)(const Settings& from, Settings* to) = nullptr;
+};
+inline constexpr Access kNotASetting{};  // Settings has no such field
+
+// The field of tuttiConfig_t that overrides a variable.
+using ConfigField = std::variant<std::monostate, int tuttiConfig_t::*, const char * tuttiConfig_t::*>;
+inline constexpr ConfigField kNoField{};
+
 struct Variable {
   std::string_view name;
-  std::string_view fallback;  // the value if it is unset, as text; in parentheses if it is not a value
-  std::string_view meaning;   // one line
-  Decides decides = Decides::kEachRank;
-  // The field of tuttiConfig_t; monostate: no field overrides the variable.
-  std::variant<std::monostate, int tuttiConfig_t::*, const char * tuttiConfig_t::*> field{};
-  // read() sets the field of Settings, reset() restores its default. Null: Settings has no such field.
-  Status (*read)(const SettingValue& value, Settings* settings) = nullptr;
-  void (*reset)(const Settings& defaults, Settings* settings) = nullptr;
+  std::string_view meaning;  // one line
+  Decides decides;
+  ConfigField field;
+  Access access;
+  std::string_view fallback{};  // see fallback_of(); empty: the default of Settings
 };
 
 // In the order of the table of docs/settings.md.
@@ -46,6 +57,16 @@ std::span<const Variable> variables();
 
 // Null: no variable of tutti has that name.
 [[nodiscard]] const Variable* find_variable(std::string_view name);
+
+// What applies if it is unset, as text; in parentheses if it is not a value.
+std::string fallback_of(const Variable& variable);
+
+// What rank 0 decides for all ranks. A rank tells it as a text: NAME=value and a zero byte for each value that is not
+// the default. The rank that hears it takes all of them, the defaults too; kRemoteError if the text is damaged. A rank
+// also inherits them from other settings.
+std::string tell_decided(const Settings& settings);
+Status hear_decided(std::string_view told, Settings* settings);
+void inherit_decided(const Settings& from, Settings* settings);
 
 // The name of its field of tuttiConfig_t: "timeout_ms" of TUTTI_TIMEOUT_MS. REQUIRES: it has one.
 std::string field_of(const Variable& variable);

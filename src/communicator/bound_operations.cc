@@ -26,7 +26,7 @@ BoundOperations::BoundOperations(const Epoch& epoch, CallHistory& history, bool 
 
 Result<const executor::Operation*> BoundOperations::bind(const Call& call, const transport::Fingerprint& fingerprint) {
   if (call.varying != nullptr) return bind_varying(call, fingerprint);
-  const bool keeps = PreparedCalls::keeps(call, fingerprint) && !epoch_.membership().strict;
+  const bool keeps = PreparedCalls::keeps(call, fingerprint) && !epoch_.settings().strict;
   if (keeps) {
     PreparedCalls::Prepared* const prepared = prepared_.find(fingerprint.call, call.root, call.count);
     if (prepared != nullptr && prepared->plan != nullptr) [[likely]] {
@@ -130,7 +130,7 @@ std::size_t BoundOperations::planned_bytes(const Call& call) const {
 }
 
 bool BoundOperations::begins_at_once(const Call& call) {
-  if (epoch_.membership().strict && ranks() > 1) return false;
+  if (epoch_.settings().strict && ranks() > 1) return false;
   if (call.barrier_only) return begins_at_once(barrier_call());
   if (call.varying != nullptr) varying_blocks_.lay_out(call, ranks(), rank());
   const std::size_t bytes = planned_bytes(call);

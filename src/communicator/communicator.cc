@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/float_mode.h"
 #include "base/log.h"
+#include "base/variables.h"
 #include "calls/descriptions.h"
 #include "communicator/parting.h"
 #include "communicator/split_exchange.h"
@@ -37,6 +39,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
                                                            Deadline deadline) {
   const InFloatMode standard;  // choices that ranks derive from costs must not depend on the caller's mode
   Settings own = settings;
+  const Status heard = thread_ranks == nullptr ? hear_decided(job.decided, &own) : Status();
   auto device = open_device(&own);
   auto epoch = std::make_shared<Epoch>(std::move(job), std::move(own), std::move(thread_ranks));
   // If this rank only left, the others would not learn the reason, and those that still gather would wait.
@@ -44,6 +47,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
     epoch->tell_peers(why);
     return why;
   };
+  if (!heard.is_ok()) return give_up(heard);
   if (!device.is_ok()) return give_up(device.status());
   if (Status s = guarded([&] { return epoch->join(deadline); }); !s.is_ok()) return give_up(s);
   auto made = make(epoch, std::move(*device), deadline);
@@ -71,7 +75,17 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const std::shared_ptr<E
     if (made->device_ != nullptr) {
       if (Status s = made->device_->open_windows(deadline); !s.is_ok()) return s;
     }
-    if (Status s = made->failures_.watch(); !s.is_ok()) return s;
+    Communicator& own = *made;
+    const bool survives = epoch->settings().survivors && epoch->ranks() > 1;
+    if (Status s = own.failures_.watch([&own](const std::string& decision) {
+          if (!own.survivors_.hear(decision)) own.epoch_->plans().decisions().hear(decision);
+        });
+        !s.is_ok()) {
+      return s;
+    }
+    if (survives) {
+      if (Status s = own.go_on_without_dead(); !s.is_ok()) return s;
+    }
     log::debug(fmt::format(
         "a communicator of {} ranks on {} hosts, rank {}{}", epoch->ranks(), epoch->membership().hosts.size(),
         epoch->rank(),
@@ -83,12 +97,24 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const std::shared_ptr<E
   return status;
 }
 
+// Collective.
+Status Communicator::go_on_without_dead() {
+  if (device_ != nullptr) {
+    return Status::invalid_usage("TUTTI_SURVIVORS is on, and buffers are in the memory of a device. Turn it off");
+  }
+  auto mode = SurvivorMode::create(*this);
+  if (mode.is_ok()) survivor_mode_ = std::move(*mode);
+  queue_.set_survivor_mode(survivor_mode_.get());
+  return mode.status();
+}
+
 Communicator::~Communicator() {
   if (device_ != nullptr) {
     device_->close();
     device_->backend().leave();
   }
   queue_.wait_until_at_rest();
+  survivor_mode_.reset();
   if (!failures_.is_finalized()) deliver();
   if (epoch_->tree() != nullptr) epoch_->tree()->leave();
 }
@@ -105,16 +131,19 @@ Status Communicator::set_operator(Call* call, int handle) {
 Status Communicator::run(const Call& call) {
   failures_.accept();
   // Only this thread queues, so an empty queue stays empty. On a device, graphs queue too.
-  if (queue_.empty() && device_ == nullptr) [[likely]]
+  if (queue_.empty() && device_ == nullptr && survivor_mode_ == nullptr) [[likely]]
     return operations_.run(call);
+  if (survivor_mode_ != nullptr && queue_.empty()) return survivor_mode_->run(call);
   return queue_.run(Queued(call, named_operator_));
 }
 
 Status Communicator::run(std::span<const Transfer> transfers) {
   failures_.accept();
-  if (queue_.empty()) [[likely]]
-    return operations_.run(transfers);
-  return run_behind(transfers);
+  if (!queue_.empty()) [[unlikely]]
+    return run_behind(transfers);
+  if (survivor_mode_ != nullptr) [[unlikely]]
+    return survivor_mode_->run(transfers);
+  return operations_.run(transfers);
 }
 
 [[gnu::noinline]] Status Communicator::run_behind(std::span<const Transfer> transfers) {
@@ -124,20 +153,19 @@ Status Communicator::run(std::span<const Transfer> transfers) {
 
 Status Communicator::run(std::shared_ptr<const Batch> batch) {
   failures_.accept();
-  if (queue_.empty()) return operations_.run(batch->calls, batch->transfers);
-  return queue_.run(Queued(std::move(batch)));
+  if (!queue_.empty()) return queue_.run(Queued(std::move(batch)));
+  if (survivor_mode_ != nullptr) return survivor_mode_->run(batch->calls, batch->transfers);
+  return operations_.run(batch->calls, batch->transfers);
 }
 
 Status Communicator::enqueue(const Call& call, Stream& stream) {
-  failures_.accept();
-  if (failures_.has_ended()) return failures_.refuse();
+  if (Status s = check_queueing(); !s.is_ok()) return s;
   std::shared_ptr<Completion> completion;
   return queue_.submit(Queued(call, named_operator_), &stream, &completion);
 }
 
 Status Communicator::enqueue(const Transfer& transfer, Stream& stream) {
-  failures_.accept();
-  if (failures_.has_ended()) return failures_.refuse();
+  if (Status s = check_queueing(); !s.is_ok()) return s;
   auto batch = copy({&transfer, 1});
   if (!batch.is_ok()) return batch.status();
   std::shared_ptr<Completion> completion;
@@ -146,8 +174,7 @@ Status Communicator::enqueue(const Transfer& transfer, Stream& stream) {
 
 Status Communicator::enqueue(std::shared_ptr<const Batch> batch, std::shared_ptr<Completion> before,
                              std::shared_ptr<Completion>* completion) {
-  failures_.accept();
-  if (failures_.has_ended()) return failures_.refuse();
+  if (Status s = check_queueing(); !s.is_ok()) return s;
   Queued next(std::move(batch));
   next.before = std::move(before);
   return queue_.submit(std::move(next), nullptr, completion);
@@ -160,7 +187,7 @@ Result<std::shared_ptr<const Batch>> Communicator::copy(std::span<const Transfer
     return std::shared_ptr<const Batch>(std::move(batch));
   });
   if (made.is_ok()) return made;
-  return failures_.fail(transfers.front().sends ? "send" : "recv", made.status());
+  return fail(transfers.front().sends ? "send" : "recv", made.status());
 }
 
 Result<std::shared_ptr<const Batch>> Communicator::copy(const Call& call) {
@@ -175,7 +202,7 @@ Result<std::shared_ptr<const Batch>> Communicator::copy(const Call& call) {
     return std::shared_ptr<const Batch>(std::move(batch));
   });
   if (made.is_ok()) return made;
-  return failures_.fail(name_of(call.collective), made.status());
+  return fail(name_of(call.collective), made.status());
 }
 
 Status Communicator::enqueue_in_stream(const Call& call, void* stream) {
@@ -188,7 +215,48 @@ Status Communicator::enqueue_in_stream(const Transfer& transfer, void* stream) {
   return batch.is_ok() ? device_->enqueue(std::move(*batch), stream) : batch.status();
 }
 
+Status Communicator::check_queueing() {
+  failures_.accept();
+  if (survivor_mode_ != nullptr && !failures_.is_finalized()) return survivor_mode_->status();
+  return failures_.has_ended() ? failures_.refuse() : Status();
+}
+
+std::vector<int> Communicator::contributors() const {
+  if (survivor_mode_ != nullptr) return survivor_mode_->contributors();
+  std::vector<int> all(static_cast<std::size_t>(ranks()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+void Communicator::abort() {
+  failures_.abort();
+  if (survivor_mode_ != nullptr) survivor_mode_->abort();
+}
+
+void Communicator::revoke() {
+  failures_.revoke();
+  if (survivor_mode_ != nullptr) survivor_mode_->revoke();
+}
+
+Status Communicator::fail(std::string_view what, const Status& status) {
+  return survivor_mode_ != nullptr ? survivor_mode_->fail(what, status) : failures_.fail(what, status);
+}
+
+// In survivor mode a death has failed this communicator, but not its collectives.
+Status Communicator::last_error() const {
+  if (survivor_mode_ == nullptr) return failures_.last_error();
+  const Status ended = survivor_mode_->status();
+  return ended.is_ok() ? failures_.last_refusal() : ended;
+}
+
+void Communicator::note_refusal(const Status& status) {
+  if (survivor_mode_ == nullptr) return failures_.note_refusal(status, [this] { return queue_.has_queued(); });
+  failures_.set_last_error(status);
+  survivor_mode_->note_refusal(status);
+}
+
 Status Communicator::async_error() {
+  if (survivor_mode_ != nullptr) return survivor_mode_->status();
   if (device_ != nullptr) device_->backend().look_at_reports();
   return failures_.state().status();
 }
@@ -215,6 +283,7 @@ Result<std::vector<std::string>> Communicator::describe_plan(Collective collecti
 Status Communicator::finalize() {
   if (failures_.is_finalized()) return {};
   queue_.wait();
+  const Status survived = survivor_mode_ != nullptr ? survivor_mode_->finalize() : Status();
   if (device_ != nullptr) {
     // A graph may still be running: from now on it skips the operations that it reaches.
     device_->close();
@@ -229,7 +298,7 @@ Status Communicator::finalize() {
   failures_.wait_until_told();
   if (const Status s = guarded([&] { return part(*epoch_), Status(); }); !s.is_ok()) failures_.set_last_error(s);
   if (epoch_->tree() != nullptr) epoch_->tree()->leave();
-  return failures_.state().status();
+  return survivor_mode_ != nullptr ? survived : failures_.state().status();
 }
 
 // After this rank's leave notice, the peers expect nothing more from it.
@@ -250,12 +319,18 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(SplitGroup group,
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish) {
+  if (survivor_mode_ != nullptr) {
+    queue_.wait();
+    if (Status s = survivor_mode_->check_split(); !s.is_ok()) return s;
+  }
   epoch_->process_rank().touch();
   const InFloatMode standard;  // choices that ranks derive from costs must not depend on the caller's mode
   try {
     // Calls that streams have not reached yet come before the split, on all ranks.
     if (device_ != nullptr) queue_.wait();
-    SplitExchange exchange(*epoch_, failures_, [this](const Call& call) { return run(call); });
+    SplitExchange exchange(*epoch_, failures_, [this](const Call& call) {
+      return survivor_mode_ != nullptr ? survivor_mode_->run_on_all(call) : run(call);
+    });
     auto answer = exchange.ask(wish);
     if (!answer.is_ok()) return answer.status();
     std::unique_ptr<Communicator> child;
@@ -281,7 +356,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish)
     return child;
   } catch (...) {
     // The peers wait for a message that this rank cannot send.
-    return failures_.fail("split", Status::of_exception());
+    return fail("split", Status::of_exception());
   }
 }
 
@@ -291,7 +366,10 @@ Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish)
 Result<std::unique_ptr<Communicator>> Communicator::make_group(const GroupWish& wish) const {
   const InFloatMode standard;
   // A group can be made from a communicator that had failed before. An abort or a revoke during the call ends the call.
-  const auto gives_up = [this, ends_on_revoke = !failures_.failed() && !wish.ignores_revoke]() -> Status {
+  const auto gives_up = [this, &wish, ends_on_revoke = !failures_.failed() && !wish.ignores_revoke]() -> Status {
+    if (wish.gives_up) {
+      if (Status s = wish.gives_up(); !s.is_ok()) return s;
+    }
     const bool ended = ends_on_revoke && failures_.failed() && failures_.state().status().code() == Code::kAborted;
     if (!ended && !failures_.is_aborted()) return {};
     return Status::aborted("the communicator that the group is made of has been aborted or revoked");

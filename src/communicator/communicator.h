@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/config.h"
@@ -24,6 +25,7 @@
 #include "communicator/operations.h"
 #include "communicator/split.h"
 #include "communicator/submission_queue.h"
+#include "communicator/survivor_mode.h"
 #include "communicator/survivors.h"
 #include "device/backend.h"
 #include "epoch/call_history.h"
@@ -36,7 +38,7 @@ namespace tutti::internal {
 
 class Communicator final {
  public:
-  // Collective. `settings`: with rank 0's transports. `thread_ranks` is set if all ranks are threads of this process
+  // Collective. `settings`: this rank's. `thread_ranks` is set if all ranks are threads of this process
   // that were created together.
   static Result<std::unique_ptr<Communicator>> create(Job job, const Settings& settings,
                                                       std::shared_ptr<ThreadRanks> thread_ranks, Deadline deadline);
@@ -112,15 +114,22 @@ class Communicator final {
     return survivors_.shrink(wish, [this](const GroupWish& group) { return make_group(group); });
   }
 
+  // The ranks whose data the last collective contains, ascending: all, except in survivor mode.
+  [[nodiscard]] std::vector<int> contributors() const;
+
+  // As those of Failures, and in survivor mode also of the communicator that runs the collectives.
+  void abort();
+  void revoke();
+  Status fail(std::string_view what, const Status& status);
+  [[nodiscard]] Status last_error() const;
+
   // Waits for queued operations, then tells the peers that this rank leaves, and waits a short time until they do too.
   // kMismatch if the ranks have called different operations. Later operations are refused.
   Status finalize();
   // Ok, or the status that failed the communicator.
   [[nodiscard]] Status async_error();
   // A call was refused for which the other ranks wait: tells them. The communicator stays usable.
-  void note_refusal(const Status& status) {
-    failures_.note_refusal(status, [this] { return queue_.has_queued(); });
-  }
+  void note_refusal(const Status& status);
   // "ring over shm", "ring over shm through the host". `at_length`: if selection chose it, then also the reason, and
   // the predicted time of each candidate, one line each.
   [[nodiscard]] Result<std::vector<std::string>> describe_plan(Collective collective, std::size_t bytes,
@@ -132,10 +141,13 @@ class Communicator final {
   static Result<std::unique_ptr<Communicator>> make(const std::shared_ptr<Epoch>& epoch,
                                                     std::unique_ptr<OpenDevice> device, Deadline deadline);
   Result<std::unique_ptr<Communicator>> make_child(SplitGroup group, const std::vector<std::string>& texts) const;
+  Status go_on_without_dead();
   // If memory for the copy is missing, the communicator fails, because the peers wait for the call.
   Result<std::shared_ptr<const Batch>> copy(const Call& call);
   Result<std::shared_ptr<const Batch>> copy(std::span<const Transfer> transfers);
   Status run_behind(std::span<const Transfer> transfers);
+  // Not ok if calls cannot be queued here.
+  [[nodiscard]] Status check_queueing();
   // Waits, with a limit, until the peers have what was sent to them: then this rank may leave.
   void deliver() const;
 
@@ -146,7 +158,8 @@ class Communicator final {
   Survivors survivors_;
   Operations operations_;
   SubmissionQueue queue_;
-  std::unique_ptr<DeviceCalls> device_;  // null: host memory
+  std::unique_ptr<DeviceCalls> device_;          // null: host memory
+  std::unique_ptr<SurvivorMode> survivor_mode_;  // null: off, or a single rank
 
   MadeTable<CustomOperator> operators_{"operator"};
   MadeTable<std::uint32_t> datatypes_{"datatype"};

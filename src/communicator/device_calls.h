@@ -37,7 +37,7 @@ class DeviceCalls final : private DeviceOwner {
   Status queue(std::unique_ptr<DeviceRun> run) override;
   void has_come() override;
   Status fail(std::string_view what, Status status) override { return failures_.fail(what, std::move(status)); }
-  [[nodiscard]] bool is_forced() const override { return !epoch_.membership().algorithm.empty(); }
+  [[nodiscard]] bool is_forced() const override { return !epoch_.settings().algorithm.empty(); }
 
   const Epoch& epoch_;
   Failures& failures_;

@@ -45,15 +45,22 @@ Failures::~Failures() {
   if (epoch_.link_maker() != nullptr) epoch_.link_maker()->watch_stalls(nullptr);
 }
 
-Status Failures::watch() {
+Status Failures::watch(std::function<void(const std::string&)> decided) {
   if (epoch_.tree() == nullptr) return {};
-  return epoch_.tree()->watch(
-      state_,
-      {[history = history_] { return history->whereabouts(); },
-       [this](const Answer& answer) { stalls_->answered(answer); }, [history = history_] { return history->summary(); },
-       [this](const Refusal& refusal) { refusals_->heard(refusal); },
-       [this](const std::string& decision) { epoch_.plans().decisions().hear(decision); },
-       [this] { return epoch_.attend_listeners(); }});
+  Witness witness{[history = history_] { return history->whereabouts(); },
+                  [this](const Answer& answer) { stalls_->answered(answer); },
+                  [history = history_] { return history->summary(); },
+                  [this](const Refusal& refusal) { refusals_->heard(refusal); },
+                  std::move(decided),
+                  [this] { return epoch_.attend_listeners(); },
+                  [this](net::PollSet* set) {
+                    if (Reconnector* const reconnector = epoch_.reconnector()) reconnector->prepare(set);
+                  },
+                  [this](const net::PollSet& set) {
+                    if (Reconnector* const reconnector = epoch_.reconnector()) reconnector->process(set);
+                  },
+                  epoch_.settings().reconnect_ms > 0};
+  return epoch_.tree()->watch(state_, std::move(witness));
 }
 
 // A failed operation leaves half-finished streams, which cannot be used again. Peers must not wait for this rank.
@@ -101,12 +108,23 @@ void Failures::note_failure(const Status& status) {
   failure_text_ = status;
 }
 
+Status Failures::last_refusal() const {
+  const MutexLock lock(mutex_);
+  return last_error_;
+}
+
 // A later refusal does not hide a failure. If the communicator failed while no call was in flight, no call has noted a
 // text.
 Status Failures::last_error() const {
   const MutexLock lock(mutex_);
   if (!failed()) return last_error_;
   return failure_text_.is_ok() ? state_->status() : failure_text_;
+}
+
+Status Failures::check_refusals(std::int64_t waited_ms) const {
+  if (refusals_ == nullptr || !refusals_->any()) return {};
+  return Refusals::check_overdue(refusals_->standing(history_->sequence()), waited_ms,
+                                 epoch_.settings().wait_notice_ms);
 }
 
 void Failures::withdraw() {

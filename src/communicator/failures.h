@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,7 +30,8 @@ class Failures {
   Failures& operator=(const Failures&) = delete;
   ~Failures();
   // Called at the end of the communicator's set-up: from now on it receives the other ranks' reports.
-  Status watch();
+  // `decided`: what other ranks tell by ControlTree::tell_decision().
+  Status watch(std::function<void(const std::string&)> decided);
   // The device that stops when the communicator fails here. Null: there is none.
   void stop_with(DeviceBackend* device) { device_ = device; }
 
@@ -61,6 +63,9 @@ class Failures {
   // The error that has failed the communicator, or else the last refusal.
   [[nodiscard]] Status last_error() const TUTTI_EXCLUDES(mutex_);
 
+  // Also if the communicator has failed.
+  [[nodiscard]] Status last_refusal() const TUTTI_EXCLUDES(mutex_);
+
   // ---- Refusals, which are reported to the other ranks
   // A call was refused for which the other ranks wait. has_queued(): whether operations are in flight; if so,
   // tell_refusal() must follow.
@@ -79,6 +84,10 @@ class Failures {
     if (goes_slowly_.load(std::memory_order_relaxed) && !is_finalized()) [[unlikely]]
       withdraw();
   }
+
+  // Not ok if other ranks' refusals of the last operation, or of earlier ones, have stood for the notice time, and this
+  // rank has waited for so long. See Stalls, which does the same while an operation waits.
+  [[nodiscard]] Status check_refusals(std::int64_t waited_ms) const;
 
   // ---- Causes. Called by the thread that runs the operation.
   // Why operation `what` with number `sequence` has failed, if `status` may be only a symptom: gives the control tree

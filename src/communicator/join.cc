@@ -18,9 +18,8 @@ namespace {
 // If the root is not found within this time, the others wait for the rank until their init timeout.
 constexpr std::int64_t kDeclineMs = 5'000;
 
-Result<std::unique_ptr<Communicator>> make(Result<Job> job, Settings settings, Deadline deadline) {
+Result<std::unique_ptr<Communicator>> make(Result<Job> job, const Settings& settings, Deadline deadline) {
   if (!job.is_ok()) return job.status();
-  settings.transports = job->transports;
   return Communicator::create(std::move(*job), settings, nullptr, deadline);
 }
 
@@ -129,7 +128,7 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, st
   if (failed.is_ok()) failed = cause_of(results);
   if (failed.is_ok()) return made;
   for (const auto& communicator : made) {
-    if (communicator != nullptr) communicator->failures().abort();
+    if (communicator != nullptr) communicator->abort();
   }
   return failed;
 }

@@ -61,7 +61,7 @@ Status Operations::run(const Call& call) {
   if (failures_.has_ended()) [[unlikely]]
     return failures_.refuse();
   const transport::Fingerprint fingerprint = begin(call);
-  if (is_empty(call) && !epoch_.membership().strict) [[unlikely]] {
+  if (is_empty(call) && !epoch_.settings().strict) [[unlikely]] {
     bound_.keep_empty(call, fingerprint);
     return {};
   }
@@ -70,7 +70,7 @@ Status Operations::run(const Call& call) {
 }
 
 Status Operations::run_bound(const Call& call, const transport::Fingerprint& fingerprint) {
-  if (epoch_.membership().strict && epoch_.ranks() > 1) [[unlikely]] {
+  if (epoch_.settings().strict && epoch_.ranks() > 1) [[unlikely]] {
     if (Status differs = check_beforehand(fingerprint.sequence); !differs.is_ok()) return differs;
     if (Status differs = check_counts_beforehand(call, fingerprint); !differs.is_ok()) return differs;
   }
@@ -100,7 +100,7 @@ Status Operations::run(const Coalesced& coalesced) {
   return attempt(
       fingerprint.sequence, [&] { return describe(coalesced.calls().front(), fingerprint, true); },
       [&] {
-        Status status = epoch_.membership().strict ? check_beforehand(fingerprint.sequence) : Status();
+        Status status = epoch_.settings().strict ? check_beforehand(fingerprint.sequence) : Status();
         if (!status.is_ok()) return status;
         std::byte* memory = nullptr;
         auto operation = bound_.bind(coalesced, fingerprint, &memory);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "calls/descriptions.h"
+#include "communicator/survivor_mode.h"
 
 namespace tutti::internal {
 
@@ -25,7 +26,7 @@ Progress QueueTask::step(std::int64_t now_ns) {
     case State::kNext: return take_next() ? Progress::kMoved : Progress::kDone;
     case State::kBehind:
       // The result of `before` does not concern this communicator; only its own failure ends the wait.
-      if (!item_.before->done() && !failures_.failed()) return Progress::kIdle;
+      if (!item_.before->done() && !has_failed()) return Progress::kIdle;
       Completion::tasks_behind().fetch_sub(1);
       state_ = State::kBegin;
       break;
@@ -126,6 +127,12 @@ Progress QueueTask::go_on_with_device(std::int64_t now_ns) {
   return Progress::kMoved;
 }
 
+// In survivor mode a death has failed the communicator, but not its calls.
+bool QueueTask::has_failed() const {
+  const SurvivorMode* const mode = queue_.survivor_mode();
+  return mode != nullptr ? !mode->status().is_ok() : failures_.failed();
+}
+
 // Each part of the item runs or fails, so that the ranks' histories stay alike.
 void QueueTask::begin_next() {
   if (calls_.empty() && transfers_.empty()) {
@@ -133,6 +140,7 @@ void QueueTask::begin_next() {
     state_ = State::kDevice;
     return;
   }
+  if (queue_.survivor_mode() != nullptr) return run_away();  // which also fails them
   if (failures_.has_ended()) {
     note(failures_.refuse());
     calls_ = {};
@@ -154,7 +162,7 @@ void QueueTask::begin_next() {
 // beforehand (TUTTI_CHECK=strict), use user-defined functions, write or prove a long schedule, or copy much.
 bool QueueTask::stays(std::span<const Call> calls) {
   const Call& first = calls.front();
-  if (calls.size() > 1) return !epoch_.membership().strict;
+  if (calls.size() > 1) return !epoch_.settings().strict;
   if (first.custom != nullptr && first.custom->user) return false;
   // If memory is missing, the operation fails in the other thread.
   auto at_once = guarded_result([&]() -> Result<bool> { return operations_.bound().begins_at_once(first); });
@@ -294,6 +302,11 @@ void QueueTask::run_away() {
   Status none = leave_engine([this] { run_rest(); });
   if (none.is_ok()) return;
   operation_ = nullptr;
+  if (queue_.survivor_mode() != nullptr) {
+    // The others wait for these calls, and would wait for all later ones. So other communicators wait meanwhile.
+    run_rest();
+    return end_operation();
+  }
   note(failures_.fail(calls_.size() != 1 ? "group" : name_of(calls_.front().collective), std::move(none)));
   state_ = State::kFailed;
 }
@@ -309,7 +322,10 @@ void QueueTask::fail_operation(Status status) {
 void QueueTask::run_rest() {
   together_.reset();
   const InFloatMode of_caller(item_.float_mode);
-  note(operations_.run(std::exchange(calls_, {}), std::exchange(transfers_, {})));
+  const auto calls = std::exchange(calls_, {});
+  const auto transfers = std::exchange(transfers_, {});
+  SurvivorMode* const mode = queue_.survivor_mode();
+  note(mode != nullptr ? mode->run(calls, transfers) : operations_.run(calls, transfers));
 }
 
 void QueueTask::find_cause(Status status) {

@@ -45,6 +45,7 @@ class QueueTask final : public executor::Task {
     kAway,    // a helper thread runs it
     kFailed,  // no helper thread could find the cause: waits until the buffers are reclaimed
   };
+  [[nodiscard]] bool has_failed() const;
   [[nodiscard]] bool waits_for_peers() const { return state_ == State::kMaking || state_ == State::kMoving; }
 
   executor::Progress step(std::int64_t now_ns);

@@ -89,6 +89,13 @@ Refusals::Standing Refusals::standing(std::uint32_t sequence, int peer) const {
   return result;
 }
 
+Status Refusals::check_overdue(const Standing& refused, std::int64_t waited_ms, std::int64_t notice_ms) {
+  const std::int64_t stands_ms = (now_ns() - refused.since_ns) / kNsPerMs;
+  if (refused.last == 0 || notice_ms <= 0 || std::min(stands_ms, waited_ms) < notice_ms) return {};
+  return Status::remote(
+      fmt::format("{}. It has called nothing of this communicator for {} ms since", refused.text, stands_ms));
+}
+
 // Also lists a rank that refused the operation of this number and then called a different one. If another rank has
 // already put the text into `failure`, it is not repeated.
 Status Refusals::explain(Status failure) const {

@@ -46,6 +46,8 @@ class Refusals {
     std::int64_t since_ns = 0;  // of the oldest
     std::uint64_t last = 0;     // rises with each new refusal; 0: none stands
   };
+  // Not ok if they have stood for `notice_ms`, and this rank has waited for so long; 0: never.
+  static Status check_overdue(const Standing& refused, std::int64_t waited_ms, std::int64_t notice_ms);
   [[nodiscard]] Standing standing(std::uint32_t sequence, int peer = -1) const TUTTI_EXCLUDES(mutex_);
   // Adds to the failure of operation `sequence` the refusals that may be the cause.
   [[nodiscard]] Status explain(Status failure) const TUTTI_EXCLUDES(mutex_);

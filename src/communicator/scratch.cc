@@ -25,6 +25,7 @@ bool is_region(std::size_t bytes) {
 }  // namespace
 
 Status Scratch::grow(std::size_t bytes) {
+  if (memory_ != nullptr && bytes <= bytes_) return {};
   free();
   const std::size_t grown = std::bit_ceil(std::max(bytes, kLeastBytes));
   if (is_region(grown)) {

@@ -21,7 +21,7 @@ class Scratch {
   // Null before the first grow().
   [[nodiscard]] std::byte* memory() const { return memory_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  // Grows to at least `bytes`; its contents are lost.
+  // Has at least `bytes` afterwards. If it must grow, its contents are lost.
   Status grow(std::size_t bytes);
 
  private:

@@ -29,9 +29,12 @@ std::vector<int> members_of(std::span<const SplitRequest> requests, std::int32_t
   for (std::size_t r = 0; r < requests.size(); ++r) {
     if (requests[r].color == color) members.push_back(static_cast<int>(r));
   }
-  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+  const auto by_key = [&](int a, int b) {
     return requests[static_cast<std::size_t>(a)].key < requests[static_cast<std::size_t>(b)].key;
-  });
+  };
+  if (!std::is_sorted(members.begin(), members.end(), by_key)) {
+    std::stable_sort(members.begin(), members.end(), by_key);
+  }
   return members;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -33,6 +34,8 @@ struct GroupWish {
   const Settings* settings = nullptr;  // null: those of the parent communicator
   Status refused;                      // not ok: this rank takes part only to tell the members that it refuses
   bool ignores_revoke = false;         // a revoke of the parent communicator does not end the call
+  // Called while this rank waits: not ok ends the call with this error. It must not call the control tree, nor wait.
+  std::function<Status()> gives_up{};
 };
 
 // The message of one rank of a split to all others.

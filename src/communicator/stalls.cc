@@ -118,7 +118,7 @@ std::string Stalls::hint(const Awaited* awaited) const {
   }
   const std::vector<CallRecord> calls = history_.summary().calls;
   const auto last = calls.empty() ? Collective::kBarrier : executor::collective_of(calls.back().call[0]);
-  const bool unchecked = varies(last) && !counts_are_common(last) && !membership_.strict;
+  const bool unchecked = varies(last) && !counts_are_common(last) && !membership_.settings.strict;
   return fmt::format(
       "rank {} waits for {}{}", membership_.rank, who,
       unchecked ? ". The ranks may have passed different counts. Set TUTTI_CHECK=strict to compare them" : "");
@@ -183,10 +183,7 @@ Status Stalls::look_at_refusals(std::int64_t waited_ms, const Awaited* awaited) 
   const Refusals::Standing refused = awaited_refusals(awaited);
   const std::int64_t stands_ms = (now_ns() - refused.since_ns) / kNsPerMs;
   if (refused.last == 0 || stands_ms < kRefusedMs || notice_ms_ <= 0) return {};
-  if (std::min(stands_ms, waited_ms) >= notice_ms_) {
-    return Status::remote(
-        fmt::format("{}. It has called nothing of this communicator for {} ms since", refused.text, stands_ms));
-  }
+  if (Status s = Refusals::check_overdue(refused, waited_ms, notice_ms_); !s.is_ok()) return s;
   if (std::exchange(refusal_, refused.last) == refused.last) return {};
   next_notice_ms_ = waited_ms + NoticeClock::kAgainMs;
   ask(kMinPatienceMs, waited_ms, awaited);

@@ -6,6 +6,7 @@
 
 #include "calls/descriptions.h"
 #include "communicator/queue_task.h"
+#include "communicator/survivor_mode.h"
 #include "device/backend.h"
 #include "streams/host_functions.h"
 
@@ -60,7 +61,8 @@ Status SubmissionQueue::submit(Queued next, Stream* stream, std::shared_ptr<Comp
     return Status();
   });
   if (status.is_ok()) return status;
-  status = guarded([&] { return failures_.fail(what, status); });
+  status = guarded(
+      [&] { return survivor_mode_ != nullptr ? survivor_mode_->fail(what, status) : failures_.fail(what, status); });
   if (made != nullptr) made->complete(status);  // the item may be in the stream
   return status;
 }

@@ -23,6 +23,7 @@ namespace tutti::internal {
 
 class DeviceBackend;
 class QueueTask;
+class SurvivorMode;
 
 // One item of the queue: a call, a batch, or a device's batch.
 struct Queued {
@@ -54,6 +55,10 @@ class SubmissionQueue {
   ~SubmissionQueue();
   // Calls may be waiting in streams of the device. Null: there is no device.
   void set_device(DeviceBackend* device) { device_ = device; }
+
+  // Calls and transfers run there. Not while something is queued.
+  void set_survivor_mode(SurvivorMode* mode) { survivor_mode_ = mode; }
+  [[nodiscard]] SurvivorMode* survivor_mode() const { return survivor_mode_; }
 
   // Whether the queue is empty: then the thread that makes the calls may run one directly. Any thread.
   [[nodiscard]] bool empty() const { return pending_.load(std::memory_order_acquire) == 0; }
@@ -88,6 +93,7 @@ class SubmissionQueue {
   Operations& operations_;
   Failures& failures_;
   DeviceBackend* device_ = nullptr;
+  SurvivorMode* survivor_mode_ = nullptr;
   std::atomic<std::size_t> pending_{0};  // queued and not complete
   Mutex mutex_;
   ConditionVariable changed_;

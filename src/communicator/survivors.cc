@@ -16,12 +16,6 @@
 namespace tutti::internal {
 namespace {
 
-std::vector<int> joined(const std::vector<int>& a, const std::vector<int>& b) {
-  std::vector<int> both;
-  std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
-  return both;
-}
-
 std::vector<int> all_but(int ranks, const std::vector<int>& excluded) {
   std::vector<int> rest;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -46,6 +40,9 @@ Result<T> value_of(const std::string& bytes) {
   std::memcpy(&value, bytes.data(), sizeof value);
   return value;
 }
+
+// How often ranks with a limit for late ones try to make a communicator, if they have no result within its timeout.
+constexpr int kMostTimedOut = 3;
 
 // The result of the last agreement for a rank that has its part of the new communicator.
 Status check_end(const Result<Agreement>& end) {
@@ -86,25 +83,33 @@ class Survivors::Inside {
   std::atomic<bool>* const mark_;  // null: another thread is inside
 };
 
-Result<Agreement> Survivors::agree(const Proposal& own, Deadline deadline) {
+Result<Agreement> Survivors::agree(const Proposal& own, Deadline deadline, const Ends& ends) {
   const Inside inside(&inside_);
   if (!inside.status().is_ok()) return inside.status();
-  return agree_inside(own, deadline);
+  return agree_inside(own, deadline, ends);
 }
 
-Result<Agreement> Survivors::agree_inside(const Proposal& own, Deadline deadline) {
+Result<Agreement> Survivors::agree_inside(const Proposal& own, Deadline deadline, const Ends& ends) {
   if (failures_.is_finalized()) return Status::invalid_usage("the communicator is finalized");
-  if (epoch_.tree() == nullptr) return Agreement{own.flags, own.offer, {}};
-  auto agreed = epoch_.tree()->agree(own, deadline, [this] { return check_not_aborted(); });
-  if (agreed.is_ok()) {
-    const MutexLock lock(mutex_);
-    failed_ = joined(failed_, agreed->failed);
+  if (epoch_.tree() == nullptr) return Agreement{own.flags, own.offer};
+  auto agreed = epoch_.tree()->agree(own, deadline, [this, &ends] {
+    const Status aborted = check_not_aborted();
+    return aborted.is_ok() && ends ? ends() : aborted;
+  });
+  if (!agreed.is_ok()) return agreed;
+  const MutexLock lock(mutex_);
+  failed_ = joined(failed_, agreed->failed);
+  const std::vector<int>& late = agreed->late;
+  // The others are late only because they do not take part any more.
+  const bool is_behind = !late.empty() && late_ranks_.have_gone_on(own.series);
+  if (is_behind || std::binary_search(late.begin(), late.end(), epoch_.rank())) {
+    return Status::timeout("this rank is late: the others have gone on without it");
   }
   return agreed;
 }
 
 Status Survivors::check_not_aborted() const {
-  return failures_.is_aborted() ? Status::aborted("the communicator has been aborted") : Status();
+  return failures_.is_aborted() ? Status::aborted("the communicator has been aborted") : ended();
 }
 
 std::vector<int> Survivors::failed() const {
@@ -113,43 +118,83 @@ std::vector<int> Survivors::failed() const {
 }
 
 // First the members agree on the ones that live, and on an id. When all have made their parts, or failed to, they agree
-// on that. A death between the two makes them begin again, so that no rank has the new communicator alone.
+// on that. A death between the two, or a late rank that may be left out, makes them begin again, so that no rank has
+// the new communicator alone.
 Result<std::unique_ptr<Communicator>> Survivors::shrink(const ShrinkWish& wish, const MakeGroup& make_group) {
+  constexpr std::uint64_t kMade = 1;
+  constexpr std::uint64_t kMadeOrTimedOut = 2;
   const Inside inside(&inside_);
   if (!inside.status().is_ok()) return inside.status();
   const std::int64_t timeout_ms =
       wish.settings != nullptr ? wish.settings->init_timeout_ms : epoch_.settings().init_timeout_ms;
+  const bool takes_late = wish.limit_ms != 0;
+  const bool in_survivor_mode = wish.late != nullptr && wish.settings->straggler_ms > 0;
+  Proposal proposal{.call = {}, .excluded = wish.excluded, .takes_late = takes_late, .series = wish.series};
   const std::string call =
-      wish.excluded.empty() ? "tuttiCommShrink" : "tuttiCommShrink without " + list_ranks(wish.excluded);
-  std::vector<int> excluded = wish.excluded;
+      wish.excluded.empty() ? wish.call : fmt::format("{} without {}", wish.call, list_ranks(wish.excluded));
+  // If it lists late members, begin again without them.
+  const auto agree_on = [&](const std::string& step, std::uint64_t flags, Deadline deadline) -> Result<Agreement> {
+    proposal.call = call + step;
+    proposal.flags = flags;
+    auto agreed = agree_inside(proposal, deadline);
+    if (!agreed.is_ok() || agreed->late.empty()) return agreed;
+    *wish.late = joined(*wish.late, agreed->late);
+    proposal.excluded = joined(proposal.excluded, agreed->late);
+    return agreed;
+  };
+  int timed_out = 0;
   for (;;) {
-    auto living =
-        agree_inside({call, excluded, ~std::uint64_t{0}, bytes_of(epoch_.draw_id())}, Deadline::after_ms(timeout_ms));
+    proposal.offer = bytes_of(epoch_.draw_id());
+    auto living = agree_on({}, kMade | kMadeOrTimedOut, Deadline::after_ms(takes_late ? wish.limit_ms : timeout_ms));
     if (!living.is_ok()) return living.status();
+    if (!living->late.empty()) continue;
     auto id = value_of<std::uint64_t>(living->offer);
     if (!id.is_ok()) return id.status();
-    excluded = joined(excluded, living->failed);
-    GroupWish group{*id, all_but(epoch_.ranks(), excluded), wish.settings, wish.refused};
+    proposal.excluded = joined(proposal.excluded, living->failed);
+    GroupWish group{*id, all_but(epoch_.ranks(), proposal.excluded), wish.settings, wish.refused};
     group.ignores_revoke = true;
+    group.gives_up = [&]() -> Status {
+      const Status over = ended();
+      return over.is_ok() && takes_late ? check_on_time(group.members) : over;
+    };
+    const Deadline all_made = Deadline::after_ms(timeout_ms + wish.limit_ms);
     auto made = make_group(group);
-    const std::uint64_t success = made.is_ok() ? ~std::uint64_t{0} : 0;
+    const bool retry = in_survivor_mode && made.status().code() == Code::kTimeout && timed_out < kMostTimedOut;
     // The two have different texts: a rank in the first one does not contribute to the second.
-    auto end = agree_inside({call + " (its second step)", excluded, success}, Deadline::after_ms(timeout_ms));
+    proposal.offer.clear();
+    auto end = agree_on(" (its second step)",
+                        made.is_ok() ? kMade | kMadeOrTimedOut
+                        : retry      ? kMadeOrTimedOut
+                                     : 0,
+                        takes_late ? all_made : Deadline::after_ms(timeout_ms));
     if (!end.is_ok()) return end.status();
+    if (!end->late.empty()) continue;
     if (!end->failed.empty()) {
-      excluded = joined(excluded, end->failed);
-    } else if (!made.is_ok() || end->flags == success) {
+      proposal.excluded = joined(proposal.excluded, end->failed);
+    } else if ((end->flags & kMade) != 0 || (end->flags == 0 && !made.is_ok())) {
       return made;
-    } else {
+    } else if (end->flags == 0) {
       return Status::remote("another rank could not make its part of the new communicator");
+    } else {
+      ++timed_out;
     }
   }
 }
 
+// A rank that has said that it is late may have contributed before.
+Status Survivors::check_on_time(const std::vector<int>& ranks) const {
+  const MutexLock lock(mutex_);
+  for (const int rank : ranks) {
+    if (late_ranks_.is_back(rank)) return Status::timeout(fmt::format("rank {} is late", rank));
+  }
+  return {};
+}
+
 Status Survivors::check_alive(const std::vector<int>& dead) const {
   if (epoch_.tree() == nullptr) return {};
-  Status status;
-  epoch_.tree()->dead().each([&](int rank) {
+  auto known = epoch_.tree()->dead();
+  Status status = known.status();
+  (known.is_ok() ? *known : RankSet()).each([&](int rank) {
     if (std::binary_search(dead.begin(), dead.end(), rank)) return;
     status = Status::remote(fmt::format("rank {} died before all ranks had joined", rank));
   });

@@ -64,9 +64,11 @@ Result<Agreement> result_of(const Decision& decision, const std::function<int(in
     case Outcome::kMismatch:
       return Status::mismatch(fmt::format("{} has called {}, but {} has called {}", who(decision.caller),
                                           decision.caller.call, who(decision.other), decision.other.call));
-    case Outcome::kLeft:
-      return Status::remote(
-          fmt::format("{} left the communicator and did not call {}", list_ranks(ranks), decision.caller.call));
+    case Outcome::kLeft: {
+      std::string text =
+          fmt::format("{} left the communicator and did not call {}", list_ranks(ranks), decision.caller.call);
+      return Agreement{.late = std::move(ranks), .why = Status::remote(std::move(text))};
+    }
     case Outcome::kLate: break;
   }
   if (ranks.empty()) {
@@ -75,7 +77,12 @@ Result<Agreement> result_of(const Decision& decision, const std::function<int(in
   }
   std::string text = fmt::format("timed out: {} did not call {}", list_ranks(ranks), decision.caller.call);
   if (decision.other.rank >= 0) text += fmt::format("; {} has called {}", who(decision.other), decision.other.call);
-  return Status::timeout(std::move(text));
+  return Agreement{.late = std::move(ranks), .why = Status::timeout(std::move(text))};
+}
+
+Result<Agreement> result_for(const Proposal& own, Result<Agreement> result) {
+  if (result.is_ok() && !result->late.empty() && !own.takes_late) return std::move(result->why);
+  return result;
 }
 
 }  // namespace tutti::internal::control

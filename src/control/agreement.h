@@ -19,14 +19,27 @@ struct Proposal {
   std::string call;           // the text of the call, for errors
   std::vector<int> excluded;  // members that take no part: ascending ranks of the communicator, equal on all others
   std::uint64_t flags = ~std::uint64_t{0};
-  std::string offer{};  // an id; empty: none
+  std::string offer{};      // an id; empty: none
+  bool takes_late = false;  // members that are late, or have left, are a result (Agreement::late), not an error
+  // Agreements of different series are counted separately: a member that has missed one takes part in a later series.
+  std::uint32_t series = 0;
 };
 
 struct Agreement {
-  std::uint64_t flags = 0;  // the bits that all contributions have
-  std::string offer;        // of the lowest rank that has contributed one; empty: none
-  std::vector<int> failed;  // the members that have died, ascending
+  std::uint64_t flags = 0;    // the bits that all contributions have
+  std::string offer{};        // of the lowest rank that has contributed one; empty: none
+  std::vector<int> failed{};  // the members that have died, ascending
+  // The members that did not contribute in time, perhaps with this one, or those that left the communicator without
+  // contributing: ascending. If there are any, the fields above are empty.
+  std::vector<int> late{};
+  Status why{};  // if there are any: the error. kTimeout, or kRemoteError if they left
 };
+
+// Whether no member takes part in an agreement of `series` any more when one of `newest` begins. The last few are kept,
+// because members may still wait there.
+inline bool is_past_series(std::uint32_t series, std::uint32_t newest) {
+  return series + 2 < newest;
+}
 
 namespace control {
 
@@ -94,7 +107,11 @@ inline bool may_hold_members(const std::optional<Decision>& decision) {
   return !decision || decision->outcome == Outcome::kLate;
 }
 
-// The result for a member. rank_of(rank) is the rank in the communicator, in which `decision` names no others.
+// The result for a member that has proposed `own`.
+Result<Agreement> result_for(const Proposal& own, Result<Agreement> result);
+
+// The result for members that take late ones as a result. rank_of(rank) is the rank in the
+// communicator, in which `decision` names no others.
 Result<Agreement> result_of(const Decision& decision, const std::function<int(int)>& rank_of);
 
 }  // namespace control

@@ -10,12 +10,13 @@ constexpr std::size_t kMaxCallBytes = 4096;
 
 void put(net::Packer* packer, const AgreementName& name) {
   control::put(packer, name.excluded);
-  packer->number(name.number);
+  packer->number(name.series).number(name.number);
 }
 
 bool take(const Header& header, net::Unpacker* unpacker, int ranks, AgreementName* name) {
   name->comm = {header.comm, header.members};
   if (!control::take(unpacker, ranks, &name->excluded)) return false;
+  name->series = unpacker->number<std::uint32_t>();
   name->number = unpacker->number<std::uint32_t>();
   return unpacker->ok();
 }
@@ -63,7 +64,7 @@ bool take(net::Unpacker* unpacker, int ranks, Decision* decision) {
 
 std::string AgreementName::key() const {
   net::Packer packer;
-  packer.number(comm.id).number(number);
+  packer.number(comm.id).number(series).number(number);
   control::put(&packer, excluded);
   return packer.bytes();
 }

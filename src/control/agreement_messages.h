@@ -19,8 +19,9 @@ inline constexpr std::int64_t kMaxWaitMs = std::int64_t{1} << 40;
 
 struct AgreementName {
   CommName comm;
-  RankSet excluded;          // members that take no part
-  std::uint32_t number = 0;  // among those of the communicator with the same `excluded`
+  RankSet excluded;  // members that take no part
+  std::uint32_t series = 0;
+  std::uint32_t number = 0;  // among those of the communicator with the same `excluded` and series
   // Equal for equal agreements only; the communicator's members follow from its id.
   [[nodiscard]] std::string key() const;
   [[nodiscard]] std::uint64_t hash() const;

@@ -1,6 +1,7 @@
 #include "control/agreements.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "control/comm_agent.h"
@@ -12,6 +13,9 @@ namespace {
 // How long contributions wait for those of ranks below that have not called yet.
 constexpr std::int64_t kFirstMs = 50;
 constexpr std::int64_t kLongestWaitMs = 400;
+// Soon after a change of the tree, contributions and decisions that were under way come again: a coordinator decides
+// this much later, at most twice. Members that wait for 1.6 s or more still wait then.
+constexpr std::int64_t kSettleMs = 200;
 // A member that takes part in an agreement has returned from the one before it.
 constexpr std::uint32_t kKept = 2;
 constexpr std::size_t kMaxKeptRounds = 1024;
@@ -40,9 +44,15 @@ void Agreements::make_room(const AgreementName& name) {
   old.number -= kKept;
   // Below 2 the number wraps, and there is no such round. Those with an error stay: they did not wait for all members.
   if (const auto at = rounds_.find(old.key()); at != rounds_.end() && !is_error(at->second.decision)) rounds_.erase(at);
+  std::erase_if(rounds_, [&](const auto& entry) {
+    const AgreementName& known = entry.second.name;
+    return known.comm.id == name.comm.id && is_past_series(known.series, name.series);
+  });
   if (rounds_.size() < kMaxKeptRounds) return;
   rounds_.erase(std::min_element(rounds_.begin(), rounds_.end(), [](const auto& a, const auto& b) {
-    const auto order = [](const Round& round) { return std::pair(!round.decision, round.serial); };
+    const auto order = [](const Round& round) {
+      return std::tuple(!round.decision, is_error(round.decision), round.serial);
+    };
     return order(a.second) < order(b.second);
   }));
 }
@@ -89,6 +99,13 @@ void Agreements::give_up(const AgreementName& name, const Caller& self) {
   round.changed = true;
 }
 
+// A coordinator that decided at once, without ranks that are connected anew, might differ from its predecessor.
+std::int64_t Agreements::late_at_ns(const Round& round) const {
+  if (round.end_ns == kNever) return kNever;
+  constexpr std::int64_t kSettleNs = kSettleMs * kNsPerMs;
+  return std::clamp(changed_ns_ + kSettleNs, round.end_ns, round.end_ns + 2 * kSettleNs);
+}
+
 std::vector<std::uint64_t> Agreements::contributed_to(CommId comm) const {
   std::vector<std::uint64_t> result;
   for (const auto& [key, round] : rounds_) {
@@ -111,6 +128,7 @@ void Agreements::forget(CommId comm) {
 }
 
 void Agreements::look_again() {
+  changed_ns_ = now_ns();
   for (auto& [key, round] : rounds_) {
     raise(&round, view_.lowest());
     round.changed = true;
@@ -253,7 +271,7 @@ void Agreements::prepare(net::PollSet* set) const {
   for (const auto& [key, round] : rounds_) {
     if (round.decided_ballot == round.ballot) continue;  // it sends and decides nothing more with this ballot
     if (round.due_ns != 0) wake_at(round.due_ns);
-    if (round.end_ns != kNever && coordinates(round)) wake_at(round.end_ns);
+    if (round.end_ns != kNever && coordinates(round)) wake_at(late_at_ns(round));
   }
 }
 
@@ -261,7 +279,7 @@ void Agreements::advance() {
   const std::int64_t now = now_ns();
   for (auto& [key, round] : rounds_) {
     const bool is_due = round.due_ns != 0 && now >= round.due_ns;
-    const bool is_late = now >= round.end_ns && coordinates(round);
+    const bool is_late = now >= late_at_ns(round) && coordinates(round);
     const bool changed = std::exchange(round.changed, false);
     if (round.decided_ballot == round.ballot || !(changed || is_due || is_late)) continue;
     note_left(&round);

@@ -100,6 +100,8 @@ class Agreements {
   void make_room(const AgreementName& name);
   void raise(Round* round, int ballot) const;
   void pass_up(Round* round);
+  // When a coordinator decides without the members that are missing.
+  [[nodiscard]] std::int64_t late_at_ns(const Round& round) const;
   [[nodiscard]] bool is_complete_below(const Round& round) const;
   void try_to_decide(Round* round, bool late);
   void take(Round* round, const Decision& decision, const Neighbour* from);
@@ -115,6 +117,7 @@ class Agreements {
   Neighbours& neighbours_;
   std::map<std::string, Round> rounds_;  // by AgreementName::key()
   std::uint64_t begun_ = 0;
+  std::int64_t changed_ns_ = 0;  // when ranks last died, left or moved
 };
 
 }  // namespace tutti::internal::control

@@ -31,12 +31,22 @@ void AwaitedRanks::await_below(int gone) {
   }
 }
 
+void AwaitedRanks::ask_at_once(int rank) {
+  if (!view_.is_there(rank)) return;
+  Awaited& awaited = awaited_[rank];
+  awaited = {};
+  awaited.since_ns = now_ns();
+  awaited.at_once = true;
+  awaited.pause_ms = kAskAgainMs;
+}
+
 void AwaitedRanks::found(int rank) {
   awaited_.erase(rank);
   for (const int other : view_.below(rank, false)) awaited_.erase(other);
 }
 
 std::int64_t AwaitedRanks::ask_ns(const Awaited& awaited, bool is_root) {
+  if (awaited.at_once) return awaited.not_before_ns;
   return std::max(awaited.not_before_ns, awaited.since_ns + (is_root ? kRootAsksMs : kAllAskMs) * kNsPerMs);
 }
 

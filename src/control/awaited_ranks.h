@@ -29,6 +29,8 @@ class AwaitedRanks {
 
   // The ranks that were below `gone` must report their new positions.
   void await_below(int gone);
+  // The rank must report its new position, and this rank asks it now.
+  void ask_at_once(int rank);
   // The rank has done so: the ranks below it have not moved.
   void found(int rank);
   void clear() { awaited_.clear(); }
@@ -42,6 +44,7 @@ class AwaitedRanks {
  private:
   struct Awaited {
     std::int64_t since_ns = 0;
+    bool at_once = false;             // without time to report by itself
     std::int64_t not_before_ns = 0;   // when it is asked again
     std::int64_t asked_ns = 0;        // since when this rank tries to connect
     std::int64_t refused_ns = 0;      // since when its host refuses connections; 0: it does not

@@ -12,7 +12,8 @@
 namespace tutti::internal::control {
 namespace {
 
-// Decisions kept while this rank still makes its part. Ranks that miss a decision decide themselves.
+// Decisions kept while this rank still makes its part. Ranks that miss one of a choice decide themselves; survivor
+// mode tells nothing before all ranks have made their parts.
 constexpr std::size_t kEarlyDecisions = 64;
 
 }  // namespace
@@ -54,8 +55,10 @@ bool CommAgent::handle_commands() {
     if (round == 0 && id() != 0 && members_.own_place().front() == 0) tree_.router().claim(members_.name());
     gathers_.give(round, std::move(part));
   }
-  for (const std::string& decision : commands.decisions) {
-    tree_.neighbours().flood_to(members_.name().members, pack_decision(members_.name(), decision), nullptr);
+  for (const std::string& decision : commands.decisions) tell_decision(pack_decision(members_.name(), decision));
+  for (const auto& [kind, decision] : commands.lasting_decisions) {
+    lasting_[kind] = pack_decision(members_.name(), decision);
+    tell_decision(lasting_[kind]);
   }
   if (!commands.announcement.is_ok()) {
     const Status& cause = commands.announcement;
@@ -147,6 +150,10 @@ bool CommAgent::on_parts(Parts parts, const Neighbour* from) {
       return true;
   }
   return true;
+}
+
+void CommAgent::tell_decision(const std::string& frame) {
+  tree_.neighbours().flood_to(members_.name().members, frame, nullptr);
 }
 
 void CommAgent::on_decision(std::string decision) {
@@ -268,6 +275,25 @@ std::optional<bool> CommAgent::attend_listeners() const {
   const auto watching = shared_.who_watches();
   if (watching == nullptr || !watching->witness.attend_listeners) return std::nullopt;
   return watching->witness.attend_listeners();
+}
+
+bool CommAgent::remakes_connections() const {
+  const auto watching = shared_.who_watches();
+  return watching != nullptr && watching->witness.remakes_connections;
+}
+
+bool CommAgent::prepare_reconnects(net::PollSet* set) const {
+  const auto watching = shared_.who_watches();
+  if (watching == nullptr || !watching->witness.prepare_reconnects) return false;
+  watching->witness.prepare_reconnects(set);
+  return true;
+}
+
+bool CommAgent::process_reconnects(const net::PollSet& set) const {
+  const auto watching = shared_.who_watches();
+  if (watching == nullptr || !watching->witness.process_reconnects) return false;
+  watching->witness.process_reconnects(set);
+  return true;
 }
 
 // The answer is in this communicator's numbering and lists only its members.
@@ -426,6 +452,7 @@ std::vector<std::string> CommAgent::farewell() const {
   std::vector<std::string> result = parts();
   const auto& refusals = refusals_.last();
   if (const auto own = refusals.find(members_.rank()); own != refusals.end()) result.push_back(own->second.frame);
+  for (const auto& [kind, frame] : lasting_) result.push_back(frame);
   if (!notice_.empty()) result.push_back(notice_);
   result.push_back(pack_leave_notices(members_.name(), shared_.all_departed()));
   return result;
@@ -434,6 +461,7 @@ std::vector<std::string> CommAgent::farewell() const {
 std::vector<std::string> CommAgent::told() const {
   std::vector<std::string> result = parts();
   for (const auto& [rank, refusal] : refusals_.last()) result.push_back(refusal.frame);
+  for (const auto& [kind, frame] : lasting_) result.push_back(frame);
   if (!notice_.empty()) result.push_back(notice_);
   if (const std::vector<LeaveNotice> left = shared_.all_departed(); !left.empty()) {
     result.push_back(pack_leave_notices(members_.name(), left));

@@ -75,6 +75,11 @@ class CommAgent {
   [[nodiscard]] Whereabouts whereabouts() const;
   // Calls Witness::attend_listeners(), and returns its result. Nothing: there is none yet.
   [[nodiscard]] std::optional<bool> attend_listeners() const;
+  // The same of Witness::prepare_reconnects() and process_reconnects(). False: there is none yet.
+  [[nodiscard]] bool prepare_reconnects(net::PollSet* set) const;
+  [[nodiscard]] bool process_reconnects(const net::PollSet& set) const;
+  // Witness::remakes_connections; false before watch().
+  [[nodiscard]] bool remakes_connections() const;
 
   // ---- Parts and leave notices wait to be merged with others
   void pass_on_at_once();
@@ -97,6 +102,7 @@ class CommAgent {
   enum class Reach : std::uint8_t { kMembers, kJob };
   [[nodiscard]] bool are_members(const std::string& members, int from);
   bool on_parts(Parts parts, const Neighbour* from);
+  void tell_decision(const std::string& frame);
   void on_decision(std::string decision);
   void on_notice(const Notice& notice, const std::string& frame, Reach reach, const Neighbour* from);
   void fail_by_clash(int from);
@@ -123,6 +129,8 @@ class CommAgent {
   RankSet heard_of_;         // the places of ranks that are known to have made their parts
   bool any_notice_ = false;  // all members know of a failure, or will be told
   std::string notice_;       // the frame with the failure, unless it was a death
+  // The frames with this rank's decisions that later neighbours must know: the last one of each kind.
+  std::map<int, std::string> lasting_;
   bool told_clash_ = false;  // all ranks of the job know that another communicator has this id
   bool asked_for_calls_ = false;
 };

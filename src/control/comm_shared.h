@@ -41,6 +41,7 @@ struct Commands {
   std::vector<std::vector<CallRecord>> reports;
   std::vector<Question> questions;
   std::vector<std::string> decisions;
+  std::vector<std::pair<int, std::string>> lasting_decisions;  // with their kinds
   std::optional<Contribution> contribution;
   std::optional<Contribution> given_up;  // this rank's time in it is over
   std::optional<Refusal> refusal;        // the last one

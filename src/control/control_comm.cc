@@ -92,6 +92,7 @@ Status ControlComm::watch(std::shared_ptr<FailureState> failure, Witness witness
       watching->failure->set_departed({rank, left.calls.operations});
     }
   }
+  if (watching->witness.prepare_reconnects) tree_->signal();  // it waits without these descriptors
   return {};
 }
 
@@ -128,6 +129,10 @@ void ControlComm::ask(Question question) {
 
 void ControlComm::tell_decision(const std::string& decision) {
   command([&](Commands* commands) { commands->decisions.push_back(decision); });
+}
+
+void ControlComm::tell_lasting_decision(int kind, const std::string& decision) {
+  command([&](Commands* commands) { commands->lasting_decisions.emplace_back(kind, decision); });
 }
 
 void ControlComm::compare_calls() {
@@ -168,10 +173,12 @@ bool ControlComm::look_again(Deadline deadline) {
   return true;
 }
 
-AgreementName ControlComm::next_agreement(std::vector<int> excluded) {
+AgreementName ControlComm::next_agreement(const Proposal& own) {
+  std::vector<int> excluded = own.excluded;
   for (int& rank : excluded) rank = members_.job_rank_of(rank);
   std::sort(excluded.begin(), excluded.end());
-  AgreementName name{members_.name(), {}, agreements_[excluded]++};
+  std::erase_if(agreements_, [&](const auto& entry) { return is_past_series(entry.first.first, own.series); });
+  AgreementName name{members_.name(), {}, own.series, agreements_[{own.series, excluded}]++};
   for (const int rank : excluded) name.excluded.append(rank, rank + 1);
   return name;
 }
@@ -182,7 +189,7 @@ Result<Agreement> ControlComm::agree(const Proposal& own, Deadline deadline, con
   const MutexLock lock(shared_.mutex);
   if (!takes_commands()) return Status::invalid_usage("the communicator has ended");
   const std::int64_t wait_ms = deadline.left_ms(std::numeric_limits<int>::max());
-  Contribution mine{next_agreement(own.excluded), {}, wait_ms - std::min(wait_ms / 4, kAnswerMs)};
+  Contribution mine{next_agreement(own), {}, wait_ms - std::min(wait_ms / 4, kAnswerMs)};
   mine.tally = Tally::of(members_.self(), own);
   shared_.awaited = mine.name.key();
   shared_.agreed.reset();
@@ -191,8 +198,10 @@ Result<Agreement> ControlComm::agree(const Proposal& own, Deadline deadline, con
   Status ended;
   bool gave_up = false;
   while (!shared_.agreed && ended.is_ok()) {
-    // The tree's thread answers: no decision of the others can come between.
     if (!gave_up && deadline.passed()) {
+      // The others need not fail because of a rank that is late.
+      if (own.takes_late) return shared_.awaited.clear(), Status::timeout("timed out: this rank is late");
+      // The tree's thread answers: no decision of the others can come between.
       gave_up = true;
       shared_.commands.given_up = mine;
       tree_->signal();
@@ -204,12 +213,13 @@ Result<Agreement> ControlComm::agree(const Proposal& own, Deadline deadline, con
                                Deadline::after_ms(gave_up ? kFailureCheckMs : deadline.left_ms(kFailureCheckMs)));
   }
   shared_.awaited.clear();
-  if (shared_.agreed) return *std::exchange(shared_.agreed, std::nullopt);
+  if (shared_.agreed) return result_for(own, *std::exchange(shared_.agreed, std::nullopt));
   return ended;
 }
 
-RankSet ControlComm::dead() const {
+Result<RankSet> ControlComm::dead() const {
   const MutexLock lock(shared_.mutex);
+  if (!shared_.cut_off.is_ok()) return shared_.cut_off;
   return shared_.dead;
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/comm_agent.h"
@@ -41,10 +42,11 @@ class ControlComm final : public ControlTree {
   void report_refusal(const Refusal& refusal, std::int64_t wait_ms) override;
   void ask(Question question) override;
   void tell_decision(const std::string& decision) override;
+  void tell_lasting_decision(int kind, const std::string& decision) override;
   Status compare_with_departed() override;
   void compare_calls() override;
   Result<Agreement> agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) override;
-  [[nodiscard]] RankSet dead() const override;
+  [[nodiscard]] Result<RankSet> dead() const override;
   bool finish(std::int64_t wait_ms) override;
   void leave() override;
 
@@ -55,15 +57,15 @@ class ControlComm final : public ControlTree {
   template <class Write>
   void command(Write write) TUTTI_EXCLUDES(shared_.mutex);
   bool look_again(Deadline deadline) TUTTI_REQUIRES(shared_.mutex);
-  AgreementName next_agreement(std::vector<int> excluded) TUTTI_REQUIRES(shared_.mutex);
+  AgreementName next_agreement(const Proposal& own) TUTTI_REQUIRES(shared_.mutex);
 
   const std::shared_ptr<SocketTree> tree_;
   const CommMembers members_;
   const GivesUp gives_up_;  // called only during initialisation
   bool enlisted_ = false;   // constant after enlist()
   CommShared shared_;
-  // The numbers of the next agreements, by the job ranks that are excluded.
-  std::map<std::vector<int>, std::uint32_t> agreements_ TUTTI_GUARDED_BY(shared_.mutex);
+  // The numbers of the next agreements, by series and the job ranks that are excluded.
+  std::map<std::pair<std::uint32_t, std::vector<int>>, std::uint32_t> agreements_ TUTTI_GUARDED_BY(shared_.mutex);
   CommAgent agent_;
 };
 

@@ -14,6 +14,7 @@
 #include "control/agreement.h"
 #include "control/call_record.h"
 #include "control/rank_set.h"
+#include "net/socket.h"
 #include "os/clock.h"
 
 namespace tutti::internal {
@@ -68,10 +69,16 @@ struct Witness {
   std::function<void(const Answer&)> answered;        // to a question of any rank
   std::function<CallSummary()> calls{};               // the calls of this rank
   std::function<void(const Refusal&)> refused{};      // by another rank; in the order of that rank's serial numbers
-  std::function<void(const std::string&)> decided{};  // the argument of another rank's tell_decision()
+  std::function<void(const std::string&)> decided{};  // the argument of another rank's decision
   // Looks after the other listeners of this rank. True: should be called again soon. Only by a tree over sockets, every
   // few seconds, on one communicator of the family.
   std::function<bool()> attend_listeners{};
+  // The connections that this rank makes anew: prepare a wait of the tree's thread, and process its events. The same.
+  std::function<void(net::PollSet*)> prepare_reconnects{};
+  std::function<void(const net::PollSet&)> process_reconnects{};
+  // Connections that break are made anew: a neighbour whose connection has ended may live, so this rank asks it before
+  // it counts as dead.
+  bool remakes_connections = false;
 };
 
 class ControlTree {
@@ -104,20 +111,26 @@ class ControlTree {
   // Tells all other ranks a decision of this one that is valid for all. After watch(); any thread; does not wait for
   // the peers. A decision may be lost, or arrive twice, if a rank dies or leaves meanwhile.
   virtual void tell_decision(const std::string& decision) = 0;
+  // The same for a decision that is not lost: it may arrive any number of times, until this rank tells the next one of
+  // the same kind.
+  virtual void tell_lasting_decision(int kind, const std::string& decision) = 0;
   // Asks all ranks for their last calls, because this one knows that they differ: all ranks fail as after
   // report_calls(). After watch(); any thread; does not wait for the peers.
   virtual void compare_calls() = 0;
   // Collective over the members that `own` does not exclude, which make the same calls of agree() with the same
-  // excluded in the same order: the same result on all that live, whichever die meanwhile. The result contains the
-  // contribution of each member that it does not list as failed. Works also after the communicator has failed.
+  // excluded and series in the same order: the same result on all that live, whichever die meanwhile. The result
+  // contains the contribution of each member that it does not list as failed, or lists only late members
+  // (Proposal::takes_late). Works also after the communicator has failed.
   //   kMismatch: two ranks have passed other texts of the call. kRemoteError: a rank has left without calling, or this
-  //   one is cut off. kTimeout: a rank has not called by the deadline.
+  //   one is cut off. kTimeout: a rank has not called by the deadline. With takes_late: this rank has no result in
+  //   time, and the others may have one.
   // `gives_up`: called while this rank waits, at least every kFailureCheckMs; if it is not ok, that is the result here.
   // It must not call the tree, nor wait.
   // After watch(); one thread at a time.
   virtual Result<Agreement> agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) = 0;
-  // The members that have died without leaving, as far as this rank knows by now. Any thread.
-  [[nodiscard]] virtual RankSet dead() const = 0;
+  // The members that have died without leaving, as far as this rank knows by now. An error if it is cut off, and hears
+  // nothing more. Any thread.
+  [[nodiscard]] virtual Result<RankSet> dead() const = 0;
   // Tells all ranks that this one calls nothing more, and what it has called; waits until all others have done the
   // same, but not longer than `wait_ms`, and not after the communicator has failed. If two ranks have called different
   // operations, or one more than the other, the rank that hears of the other fails all with kMismatch and a text that

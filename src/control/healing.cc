@@ -28,6 +28,10 @@ void Healing::await_below(int gone) {
   if (!stopped_) awaited_.await_below(gone);
 }
 
+void Healing::ask_at_once(int rank) {
+  if (!stopped_) awaited_.ask_at_once(rank);
+}
+
 void Healing::stop() {
   stopped_ = true;
   search_.stop();
@@ -130,6 +134,7 @@ void Healing::take_in(std::vector<net::Authenticated> connections) {
     Neighbour& child =
         neighbours_.add(TreeNeighbour{rank, false, contact->host, contact->pid, std::move(connection.socket)});
     child.confirmed = false;
+    if (view_.parent_of(rank) == view_.rank()) awaited_.found(rank);
     neighbours_.send("", &child);
     tell_state(&child);
     if (neighbours_.parent() == nullptr) look_for_parent();

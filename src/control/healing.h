@@ -41,6 +41,8 @@ class Healing {
   [[nodiscard]] const ParentSearch& search() const { return search_; }
   // Other ranks must still hear of the ranks below one that is gone.
   void await_below(int gone);
+  // The connection to a rank below this one has ended: the rank has died, or looks for a parent.
+  void ask_at_once(int rank);
   // Of another rank. False if it is known.
   bool hear_attachment(const Attachment& attachment, const std::string& frame, const Neighbour* from);
   // Connections of ranks that have lost their parents and choose this one.

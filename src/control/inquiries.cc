@@ -1,7 +1,6 @@
 #include "control/inquiries.h"
 
 #include <algorithm>
-#include <climits>
 #include <utility>
 
 #include "control/comm_agent.h"

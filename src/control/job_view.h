@@ -67,11 +67,10 @@ class JobView {
   // The ranks below `rank` that this rank knows of. past_lost: also those below a rank that is gone. The ranks below
   // this rank are its neighbours' concern.
   [[nodiscard]] std::vector<int> below(int rank, bool past_lost) const;
-
- private:
-  // -1: it has no parent.
+  // As far as this rank knows. -1: it has no parent.
   [[nodiscard]] int parent_of(int rank) const;
 
+ private:
   const int rank_;
   const int ranks_;
   std::map<int, Death> dead_;

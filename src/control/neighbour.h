@@ -64,6 +64,7 @@ struct Neighbour {
   bool shut = false;      // this rank has ended its side of the connection
   bool confirmed = true;  // for a rank that looked for a parent: it has chosen this one
   bool ended = false;     // nothing more can be read; the reason is not judged yet
+  bool silent = false;    // because its host acknowledges nothing
   bool polled = false;
   std::size_t entry = 0;
 };

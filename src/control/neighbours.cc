@@ -33,6 +33,11 @@ bool Neighbours::has_children() const {
                      [](const Neighbour& neighbour) { return !neighbour.is_parent && neighbour.hears(); });
 }
 
+bool Neighbours::has(int rank) const {
+  return std::any_of(all_.begin(), all_.end(),
+                     [rank](const Neighbour& neighbour) { return neighbour.rank == rank && neighbour.socket.valid(); });
+}
+
 std::vector<Neighbour*> Neighbours::listeners() {
   std::vector<Neighbour*> result;
   for (Neighbour& neighbour : all_) {
@@ -121,7 +126,8 @@ void Neighbours::look_for_silence() {
   if (now < next_look_ns_) return;
   next_look_ns_ = now + net::silence_look_ms(silence_ms_) * kNsPerMs;
   for (Neighbour& neighbour : all_) {
-    if (neighbour.socket.valid() && net::is_silent(neighbour.socket.get(), silence_ms_)) neighbour.ended = true;
+    if (neighbour.socket.valid() && net::is_silent(neighbour.socket.get(), silence_ms_))
+      neighbour.ended = neighbour.silent = true;
   }
 }
 

@@ -28,6 +28,8 @@ class Neighbours {
   [[nodiscard]] Neighbour* parent();
   [[nodiscard]] bool has_parent() const;
   [[nodiscard]] bool has_children() const;
+  // Whether the rank is one.
+  [[nodiscard]] bool has(int rank) const;
   // The neighbours that can receive messages.
   [[nodiscard]] std::vector<Neighbour*> listeners();
   [[nodiscard]] std::list<Neighbour>& all() { return all_; }

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <numeric>
 #include <utility>
 
@@ -101,6 +100,9 @@ void SocketTree::watch_once() {
   healing_.prepare(&set_);
   inquiries_.prepare(&set_);
   agreements_.prepare(&set_);
+  for (const auto& [id, comm] : comms_.all()) {
+    if (comm->prepare_reconnects(&set_)) break;
+  }
   wake_for_merging();
   if (go_by_ns_ != 0) set_.wake_at(Deadline::after_ms(kLeavingLookMs));
   set_.wake_at(Deadline::after_ms(std::max<std::int64_t>(0, attend_ns_ - now_ns()) / kNsPerMs + 1));
@@ -118,6 +120,9 @@ void SocketTree::watch_once() {
   }
   healing_.advance(set_);
   for (Neighbour& neighbour : neighbours_.all()) on_ended(&neighbour);
+  for (const auto& [id, comm] : comms_.all()) {
+    if (comm->process_reconnects(set_)) break;
+  }
   healing_.resend();
   if (set_.ready(wake) != 0 || go_by_ns_ != 0) handle_commands();
   inquiries_.advance();
@@ -300,9 +305,20 @@ void SocketTree::on_ended(Neighbour* neighbour) {
   inquiries_.forget_owing(neighbour->rank);
   // A rank that has not chosen this one as its parent may have found another by now. If it has died, others notice.
   const bool was_here = neighbour->confirmed && !neighbour->said_bye;
-  const bool died = was_here && !departing_;
-  if (died) on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
-  if (neighbour->is_parent && !neighbour->parting) healing_.look_for_parent(died);
+  const bool is_lost = was_here && !departing_;
+  // One that dies before it is confirmed: ranks that know of its choice expect this one to notice.
+  const bool has_chosen = view_.parent_of(neighbour->rank) == rank() && !neighbour->said_bye && !departing_;
+  if ((is_lost || has_chosen) && !neighbour->silent && remakes_connections()) {
+    if (!neighbour->is_parent) healing_.ask_at_once(neighbour->rank);
+  } else if (is_lost) {
+    on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
+  }
+  if (neighbour->is_parent && !neighbour->parting) healing_.look_for_parent(is_lost);
+}
+
+bool SocketTree::remakes_connections() const {
+  return std::any_of(comms_.all().begin(), comms_.all().end(),
+                     [](const auto& comm) { return comm.second->remakes_connections(); });
 }
 
 // Tells the other ranks first: a thread that learns of a death here may end this process.
@@ -353,7 +369,11 @@ void SocketTree::on_contacts(std::vector<Contact> contacts, const Neighbour* fro
 
 void SocketTree::on_attachment(const Attachment& attachment, const std::string& frame, const Neighbour* from) {
   if (!healing_.hear_attachment(attachment, frame, from)) return;
-  if (attachment.parent != rank()) inquiries_.forget_owing(attachment.rank);
+  if (attachment.parent != rank()) {
+    inquiries_.forget_owing(attachment.rank);
+  } else if (remakes_connections() && !neighbours_.has(attachment.rank)) {
+    healing_.ask_at_once(attachment.rank);  // its connection has ended, or is to come
+  }
   agreements_.look_again();
 }
 

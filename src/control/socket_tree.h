@@ -117,6 +117,7 @@ class SocketTree : private TreeEvents {
   void pass_on_at_once();
   void pass_on_due();
   void on_ended(Neighbour* neighbour);
+  [[nodiscard]] bool remakes_connections() const;
   void part_from(Neighbour* neighbour);
   [[nodiscard]] bool job_is_over() const;
 

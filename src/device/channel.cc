@@ -1,7 +1,6 @@
 #include "device/channel.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "base/first_use.h"

@@ -1,7 +1,5 @@
 #include "device/open_device.h"
 
-#include <utility>
-
 #include "device/backend.h"
 #include "os/look_again.h"
 

@@ -23,13 +23,13 @@ bool any_connects_by(const Transports& transports, ConnectionKind kind) {
 }  // namespace
 
 Epoch::Epoch(Job job, Settings settings, std::shared_ptr<ThreadRanks> thread_ranks)
-    : settings_(std::move(settings)),
-      secret_(job.secret),
+    : secret_(job.secret),
       address_(std::move(job.address)),
       tree_(std::move(job.tree)),
       descriptors_(std::move(job.descriptors)),
       thread_ranks_(std::move(thread_ranks)) {
   membership_.rank = job.rank;
+  membership_.settings = std::move(settings);
 }
 
 Epoch::~Epoch() {
@@ -40,8 +40,6 @@ Status Epoch::join(Deadline deadline) {
   family_ = std::make_shared<Family>(rank());
   if (Status s = make_wakeup_fd(); !s.is_ok()) return s;
   if (Status s = connect(deadline); !s.is_ok()) return s;
-  settings_.algorithm = membership_.algorithm;
-  settings_.strict = membership_.strict;
   complete();
   return {};
 }
@@ -74,7 +72,7 @@ Result<std::vector<PeerInfo>> Epoch::exchange(const PeerInfo& mine, Deadline dea
 }
 
 Status Epoch::connect(Deadline deadline) {
-  auto transports = parse_transports(settings_.transports);
+  auto transports = parse_transports(settings().transports);
   if (!transports.is_ok()) return transports.status().with_context("rank 0");
   const bool in_process = thread_ranks_ != nullptr && thread_ranks_->network() != nullptr;
   if (const auto& first = transports->front(); !first->connects_by() && !in_process && tree_ != nullptr) {
@@ -84,12 +82,12 @@ Status Epoch::connect(Deadline deadline) {
   const int rank = membership_.rank;
   // Threads that were made together share the memory of their process.
   const std::string memory_trouble = in_process ? "" : transport::shm::probe_shared_memory().message();
-  auto described = describe_self(rank, settings_, memory_trouble);
+  auto described = describe_self(rank, settings(), memory_trouble);
   if (!described.is_ok()) return described.status();
   PeerInfo& self = *described;
   if (tree_ != nullptr && !in_process) {
     auto listening =
-        Connector::listen(settings_, any_connects_by(*transports, ConnectionKind::kUnix),
+        Connector::listen(settings(), any_connects_by(*transports, ConnectionKind::kUnix),
                           any_connects_by(*transports, ConnectionKind::kTcp), rank, secret_, address_, &self);
     if (!listening.is_ok()) return listening.status();
     connector_ = std::move(*listening);
@@ -97,28 +95,27 @@ Status Epoch::connect(Deadline deadline) {
   auto peers = exchange(self, deadline);
   if (!peers.is_ok()) return peers.status();
   if (connector_ != nullptr && thread_ranks_ != nullptr) {
-    descriptors_ = reserve_descriptors(static_cast<int>(peers->size()), settings_);
+    descriptors_ = reserve_descriptors(static_cast<int>(peers->size()), settings());
   }
   if (connector_ != nullptr) {
     peers = meet_across_namespaces(std::move(*peers), *transports, &self, deadline);
     if (!peers.is_ok()) return peers.status();
   }
-  auto membership = make_membership(rank, std::move(*peers), std::move(*transports));
+  auto membership = make_membership(rank, settings(), std::move(*peers), std::move(*transports));
   if (!membership.is_ok()) return membership.status();
   membership_ = std::move(*membership);
   if (Status s = membership_.check_shared_memory(); !s.is_ok()) return s;
   if (connector_ != nullptr) {
     if (Status s = tell_transports(&self, deadline); !s.is_ok()) return s;
   }
-  make_link_maker();
-  return {};
+  return make_link_maker();
 }
 
 Status Epoch::tell_transports(PeerInfo* self, Deadline deadline) {
   auto own = RankSettings::unpack(self->settings);
   if (!own.is_ok()) return own.status();
   for (const auto& transport : membership_.transports) {
-    auto told = transport->tell(settings_, membership_);
+    auto told = transport->tell(membership_);
     if (!told.is_ok()) return told.status();
     if (told->has_value()) own->by_transport.emplace(transport->name(), std::move(**told));
   }
@@ -128,7 +125,9 @@ Status Epoch::tell_transports(PeerInfo* self, Deadline deadline) {
   return peers.is_ok() ? membership_.hear(std::move(*peers)) : peers.status();
 }
 
-void Epoch::make_link_maker() {
+Status Epoch::make_link_maker() {
+  // Ranks that were made together have no thread of a control tree that would do it.
+  if (thread_ranks_ != nullptr) membership_.settings.reconnect_ms = 0;
   if (thread_ranks_ != nullptr && thread_ranks_->network() != nullptr) {
     link_maker_ = make_thread_links(thread_ranks_, membership_);
   } else if (connector_ != nullptr) {
@@ -139,7 +138,9 @@ void Epoch::make_link_maker() {
     }
     connector_->set_peers(membership_.peers, std::move(specs));
     link_maker_ = make_connected_links(*connector_, membership_, wakeup_fd());
+    if (membership_.settings.reconnect_ms > 0) return connector_->reconnector().begin();
   }
+  return {};
 }
 
 void Epoch::complete() {
@@ -151,9 +152,9 @@ void Epoch::complete() {
   // Ranks that are made together are made by threads that end afterwards.
   if (thread_ranks_ == nullptr) process_rank_.touch();
   waiter_ = std::make_unique<executor::Waiter>(
-      wakeup_fd(), *failure_, m.oversubscribed, settings_.timeout_ms, settings_.moves,
+      wakeup_fd(), *failure_, m.oversubscribed, settings().timeout_ms, settings().moves,
       executor::PreferredProcessor{m.preferred_processor, m.preferred_processor_step_bytes});
-  plans_ = std::make_unique<Plans>(m, link_maker_.get(), tree_.get(), *failure_, *waiter_, settings_.timeout_ms);
+  plans_ = std::make_unique<Plans>(m, link_maker_.get(), tree_.get(), *failure_, *waiter_, settings().timeout_ms);
 }
 
 }  // namespace tutti::internal

@@ -30,7 +30,7 @@ namespace tutti::internal {
 
 class Epoch {
  public:
-  // For a job that this rank has joined; join() must follow. `settings`: with rank 0's transports. `thread_ranks` is
+  // For a job that this rank has joined; join() must follow. `settings`: with rank 0's values. `thread_ranks` is
   // set if all ranks are threads of this process that were made together.
   Epoch(Job job, Settings settings, std::shared_ptr<ThreadRanks> thread_ranks);
   // For some ranks of `parent`: join_tree() and link() must follow.
@@ -50,8 +50,8 @@ class Epoch {
 
   [[nodiscard]] int rank() const { return membership_.rank; }
   [[nodiscard]] int ranks() const { return membership_.ranks(); }
-  // The settings at construction, with rank 0's values for the settings that rank 0 decides.
-  [[nodiscard]] const Settings& settings() const { return settings_; }
+  // The settings at construction; once the epoch is made, with rank 0's values of those that rank 0 decides.
+  [[nodiscard]] const Settings& settings() const { return membership_.settings; }
   [[nodiscard]] const Membership& membership() const { return membership_; }
   // Derived from the job's secret, and after a split also from the epoch's number.
   [[nodiscard]] const Secret& secret() const { return secret_; }
@@ -60,6 +60,10 @@ class Epoch {
   [[nodiscard]] ControlTree* tree() const { return tree_.get(); }
   // Null for a single rank, and temporarily while it is being made.
   [[nodiscard]] LinkMaker* link_maker() const { return link_maker_.get(); }
+  // Null for a single rank, and for ranks that need no connector.
+  [[nodiscard]] Reconnector* reconnector() const {
+    return connector_ != nullptr ? &connector_->reconnector() : nullptr;
+  }
   // Connector::attend_listeners().
   bool attend_listeners() const { return connector_ != nullptr && connector_->attend_listeners(); }
   [[nodiscard]] executor::Waiter& waiter() const { return *waiter_; }
@@ -80,7 +84,7 @@ class Epoch {
   // For an epoch made from this one by a split: a unique number; a check of its settings, because it uses this epoch's
   // sockets and devices; and these settings in the form that ranks exchange.
   [[nodiscard]] std::uint64_t draw_id() const { return family_->next_id(); }
-  [[nodiscard]] Status check_split(const Settings& settings) const;
+  [[nodiscard]] Status check_split(const Settings& wanted) const;
   [[nodiscard]] std::string pack_settings(const Settings& settings) const;
 
  private:
@@ -92,18 +96,15 @@ class Epoch {
                                                        PeerInfo* self, Deadline deadline);
   // Exchanges the descriptions of the transports with all ranks.
   Status tell_transports(PeerInfo* self, Deadline deadline);
-  // *transports: the parent's on entry; those that apply on return.
-  Result<Membership> membership_from(const Epoch& parent, const std::vector<std::string>& texts,
-                                     std::string* transports) const;
+  Result<Membership> membership_from(const Epoch& parent, const std::vector<std::string>& texts) const;
   // Through connector_, if there is one.
-  void make_link_maker();
+  Status make_link_maker();
   // Makes the parts that need the membership and the maker of links.
   void complete();
   [[nodiscard]] const transport::WakeupFd& wakeup_fd() const {
     return thread_ranks_ != nullptr ? thread_ranks_->wakeup_fd(rank()) : *own_wakeup_fd_;
   }
 
-  Settings settings_;
   Secret secret_{};
   std::string address_;  // Job::address
   std::shared_ptr<Family> family_;

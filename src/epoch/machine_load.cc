@@ -51,14 +51,17 @@ Machines find_machines(const RankTable<PeerInfo>& peers, const RankTable<RankSet
   std::vector<std::map<std::uint64_t, ControlGroupRanks>> groups;
   std::map<std::array<std::uint8_t, 16>, std::size_t> by_boot;
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    // A machine without an identity equals no other.
-    const auto known = by_boot.find(peers[rank].boot);
-    const bool is_new = known == by_boot.end() || !peers[rank].same_machine(peers[rank]);
-    const std::size_t at = is_new ? machines.all.size() : known->second;
-    if (is_new) {
-      by_boot[peers[rank].boot] = at;
-      machines.all.emplace_back();
-      groups.emplace_back();
+    std::size_t at = rank > 0 ? machines.of.back() : 0;
+    if (rank == 0 || !peers[rank].same_machine(peers[rank - 1])) {
+      // A machine without an identity equals no other.
+      const auto known = by_boot.find(peers[rank].boot);
+      const bool is_new = known == by_boot.end() || !peers[rank].same_machine(peers[rank]);
+      at = is_new ? machines.all.size() : known->second;
+      if (is_new) {
+        by_boot[peers[rank].boot] = at;
+        machines.all.emplace_back().first = rank;
+        groups.emplace_back();
+      }
     }
     machines.of.push_back(at);
     MachineRanks& machine = machines.all[at];

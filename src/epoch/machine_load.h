@@ -35,6 +35,7 @@ struct RankSettings;
 
 // The ranks of one machine.
 struct MachineRanks {
+  std::size_t first = 0;  // the lowest rank
   std::size_t ranks = 0;
   topology::ProcessorSet cpus;  // that they may use, all together
   double known = 0;             // ranks per processor by the reports of others; at first RankSettings::known_load

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -54,16 +53,16 @@ ProcessorSet mask_of(const std::string& bytes) {
 }
 
 // Ranks that can share memory, by host, in rank order. Each rank is compared only with the hosts of its machine.
-std::vector<std::vector<int>> hosts_of(const RankTable<PeerInfo>& peers, const Transports& transports) {
+std::vector<std::vector<int>> hosts_of(const RankTable<PeerInfo>& peers, const Transports& transports,
+                                       const Machines& machines) {
   const auto share_memory = [&](const PeerInfo& a, const PeerInfo& b) {
     return std::any_of(transports.begin(), transports.end(), [&](const auto& t) { return t->shares_memory(a, b); });
   };
   std::vector<std::vector<int>> hosts;
-  std::map<decltype(PeerInfo::boot), std::vector<std::size_t>> on_machine;
+  std::vector<std::vector<std::size_t>> on_machine(machines.all.size());
   for (int rank = 0; rank < static_cast<int>(peers.size()); ++rank) {
     const PeerInfo& p = peers[static_cast<std::size_t>(rank)];
-    std::vector<std::size_t>& near = on_machine[p.boot];
-    if (!p.same_machine(p)) near.clear();  // it has no machine identity
+    std::vector<std::size_t>& near = on_machine[machines.of[static_cast<std::size_t>(rank)]];
     const auto host = std::find_if(near.begin(), near.end(), [&](std::size_t h) {
       return share_memory(peers[static_cast<std::size_t>(hosts[h][0])], p);
     });
@@ -148,8 +147,7 @@ std::string RankSettings::pack() const {
   packer.number(static_cast<std::uint64_t>(known_load * kLoadUnits));
   packer.number(static_cast<std::int32_t>(place.package)).number(static_cast<std::int32_t>(place.numa_node));
   packer.number(static_cast<std::uint64_t>(port_gbits * kMbitsOfGbit)).text(topology);
-  packer.number(level2_bytes).text(algorithm).text(tuning).number(static_cast<std::uint8_t>(strict));
-  packer.text(memory_trouble);
+  packer.number(level2_bytes).text(tuning).text(memory_trouble);
   packer.number(static_cast<std::uint8_t>(reads_processes)).number(static_cast<std::uint8_t>(cuda_memory));
   packer.number(static_cast<std::uint32_t>(by_transport.size()));
   for (const auto& [name, told] : by_transport) packer.text(name).text(told);
@@ -173,9 +171,7 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   settings.port_gbits = static_cast<double>(unpacker.number<std::uint64_t>()) / kMbitsOfGbit;
   settings.topology = unpacker.text();
   settings.level2_bytes = unpacker.number<std::uint64_t>();
-  settings.algorithm = unpacker.text();
   settings.tuning = unpacker.text();
-  settings.strict = unpacker.number<std::uint8_t>() != 0;
   settings.memory_trouble = unpacker.text();
   const auto reads = unpacker.number<std::uint8_t>();
   if (reads > static_cast<std::uint8_t>(MemoryReads::kAlways)) {
@@ -213,7 +209,6 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings, const std::st
   told.place = topology::this_machine().place_of(told.cpus);
   told.port_gbits = port_gbits_of(settings.interface);
   told.reads_processes = reads_processes(settings);
-  told.algorithm = settings.algorithm;
   told.memory_trouble = memory_trouble;
   if (rank == 0 && !settings.tuning.empty()) {
     auto tuning = selection::read_tuning(settings.tuning);
@@ -225,7 +220,6 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings, const std::st
     if (!graph.is_ok()) return graph.status().with_code(Code::kInvalidUsage).with_context("TUTTI_TOPOLOGY");
     told.topology = topology::to_json(*graph);
   }
-  told.strict = settings.strict;
   told.cuda_memory = memory::is_device_name(settings.device);
   info->settings = told.pack();
   return info;
@@ -233,9 +227,8 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings, const std::st
 
 // A rank keeps its preferred processor in all communicators of a family. If there are ranks of other jobs, an even
 // distribution of this job's ranks is not an even distribution on the processors.
-void Membership::count_ranks(const SplitFrom* from) {
+void Membership::count_ranks(Machines own, const SplitFrom* from) {
   const auto self = static_cast<std::size_t>(rank);
-  Machines own = find_machines(peers, told);
   if (from == nullptr) {
     job = std::make_shared<Machines>(own);
     job_ranks.resize(peers.size());
@@ -249,9 +242,8 @@ void Membership::count_ranks(const SplitFrom* from) {
     }
   }
   const auto in_job = [&](std::size_t r) -> const MachineRanks& { return job->all[job->of[job_ranks[r]]]; };
-  for (std::size_t r = 0; r < peers.size(); ++r) {
-    MachineRanks& here = own.all[own.of[r]];
-    here.known = here.own_ranks_per_cpu() > 1 ? in_job(r).ranks_per_cpu() : 0;
+  for (MachineRanks& here : own.all) {
+    here.known = here.own_ranks_per_cpu() > 1 ? in_job(here.first).ranks_per_cpu() : 0;
     ranks_per_cpu = std::max(ranks_per_cpu, here.ranks_per_cpu());
   }
   machine = own.all[own.of[self]];
@@ -263,11 +255,22 @@ void Membership::count_ranks(const SplitFrom* from) {
   preferred_processor_step_bytes = static_cast<std::size_t>(kPreferredProcessorBytes / ranks_per_cpu_here);
 }
 
+void Membership::combine() {
+  level2_bytes = SIZE_MAX;
+  reads_processes = MemoryReads::kAlways;
+  bool in_trouble = false;
+  for (const RankSettings& one : told) {
+    level2_bytes = std::min<std::size_t>(level2_bytes, one.level2_bytes != 0 ? one.level2_bytes : kUsualLevel2Bytes);
+    reads_processes = std::min(reads_processes, one.reads_processes);
+    if (one.port_gbits > 0) port_gbits = port_gbits > 0 ? std::min(port_gbits, one.port_gbits) : one.port_gbits;
+    in_trouble = in_trouble || !one.memory_trouble.empty();
+  }
+  if (!in_trouble) return;
+  for (const RankSettings& one : told) memory_troubles.push_back(one.memory_trouble);
+}
+
 Status Membership::describe_machines(const SplitFrom* from) {
   const algorithms::World world{ranks(), hosts.size() > 1 ? algorithms::Hosts(hosts) : algorithms::Hosts()};
-  for (const RankSettings& one : told) {
-    if (one.port_gbits > 0) port_gbits = port_gbits > 0 ? std::min(port_gbits, one.port_gbits) : one.port_gbits;
-  }
   if (from != nullptr && from->parent.described) {
     described = true;
     const auto& whole = from->parent.graph;
@@ -306,53 +309,42 @@ Status Membership::describe_machines(const SplitFrom* from) {
   return {};
 }
 
-Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports,
+Result<Membership> make_membership(int rank, Settings settings, std::vector<PeerInfo> peers, Transports transports,
                                    const SplitFrom* from) {
   auto told = settings_of(peers);
   if (!told.is_ok()) return told.status();
-  return make_membership(rank, RankTable<PeerInfo>(std::move(peers)), RankTable<RankSettings>(std::move(*told)),
-                         std::move(transports), from);
+  return make_membership(rank, std::move(settings), RankTable<PeerInfo>(std::move(peers)),
+                         RankTable<RankSettings>(std::move(*told)), std::move(transports), from);
 }
 
-Result<Membership> make_membership(int rank, RankTable<PeerInfo> peers, RankTable<RankSettings> settings,
-                                   Transports transports, const SplitFrom* from) {
+Result<Membership> make_membership(int rank, Settings settings, RankTable<PeerInfo> peers,
+                                   RankTable<RankSettings> of_ranks, Transports transports, const SplitFrom* from) {
   Membership m;
   m.rank = rank;
   m.peers = std::move(peers);
-  m.told = std::move(settings);
+  m.settings = std::move(settings);
+  m.told = std::move(of_ranks);
   const RankTable<RankSettings>& told = m.told;
-  const RankSettings& first = told[0];
   m.node = topology::this_machine().node_of(told[static_cast<std::size_t>(rank)].cpus);
   m.far_nodes = topology::this_machine().far_nodes(told[static_cast<std::size_t>(rank)].cpus);
   m.transports = std::move(transports);
-  m.hosts = hosts_of(m.peers, m.transports);
+  Machines machines = find_machines(m.peers, told);
+  m.hosts = hosts_of(m.peers, m.transports, machines);
   m.host_of.resize(m.peers.size());
   for (std::size_t h = 0; h < m.hosts.size(); ++h) {
     for (const int r : m.hosts[h]) m.host_of[static_cast<std::size_t>(r)] = static_cast<int>(h);
   }
-  m.count_ranks(from);
-  m.level2_bytes = SIZE_MAX;
-  for (const RankSettings& one : told) {
-    m.level2_bytes =
-        std::min<std::size_t>(m.level2_bytes, one.level2_bytes != 0 ? one.level2_bytes : kUsualLevel2Bytes);
-  }
-  if (std::any_of(told.begin(), told.end(), [](const RankSettings& one) { return !one.memory_trouble.empty(); })) {
-    for (const RankSettings& one : told) m.memory_troubles.push_back(one.memory_trouble);
-  }
-  m.reads_processes = MemoryReads::kAlways;
-  for (const RankSettings& one : told) m.reads_processes = std::min(m.reads_processes, one.reads_processes);
+  m.count_ranks(std::move(machines), from);
+  m.combine();
   if (Status s = check_devices(told); !s.is_ok()) return s;
-  const bool inherits = from != nullptr && from->inherits;
-  m.algorithm = inherits ? from->parent.algorithm : first.algorithm;
   if (from != nullptr) {
     m.tuning = from->parent.tuning;
-  } else if (!first.tuning.empty()) {
-    auto tuning = selection::parse_tuning(first.tuning, "rank 0's TUTTI_TUNING");
+  } else if (!told[0].tuning.empty()) {
+    auto tuning = selection::parse_tuning(told[0].tuning, "rank 0's TUTTI_TUNING");
     if (!tuning.is_ok()) return tuning.status();
     m.tuning = std::make_shared<const selection::Tuning>(std::move(*tuning));
   }
   if (Status s = m.describe_machines(from); !s.is_ok()) return s;
-  m.strict = inherits ? from->parent.strict : first.strict;
   m.resolve();
   return m;
 }
@@ -399,10 +391,10 @@ std::string Membership::describe_transports() const {
 }
 
 Status Membership::hear(std::vector<PeerInfo> book) {
-  auto settings = settings_of(book);
-  if (!settings.is_ok()) return settings.status();
+  auto of_ranks = settings_of(book);
+  if (!of_ranks.is_ok()) return of_ranks.status();
   peers = RankTable<PeerInfo>(std::move(book));
-  told = RankTable<RankSettings>(std::move(*settings));
+  told = RankTable<RankSettings>(std::move(*of_ranks));
   return inform_transports();
 }
 

@@ -39,11 +39,9 @@ struct RankSettings {
   MemoryReads reads_processes = MemoryReads::kNever;
   std::string memory_trouble;  // why it cannot share memory with other processes; empty: it can
   bool cuda_memory = false;    // its buffers are in the memory of a CUDA device
-  // Of these rank 0's hold.
-  std::string algorithm;
+  // Of these rank 0's hold; empty on other ranks.
   std::string tuning;    // contents of the file that Settings::tuning names
   std::string topology;  // likewise
-  bool strict = false;
   // By transport, its description of this rank (Transport::tell); empty before that.
   std::map<std::string, std::string, std::less<>> by_transport;
 
@@ -56,7 +54,6 @@ struct Membership;
 struct SplitFrom {
   const Membership& parent;
   const std::vector<int>& members;  // ranks of the parent, by rank
-  bool inherits = false;            // also what rank 0 decides: it has not told anything else
 };
 
 struct Membership : Ranks {
@@ -71,13 +68,11 @@ struct Membership : Ranks {
   std::size_t preferred_processor_step_bytes = 0;  // the longest message of operations in which it uses that processor
   bool one_machine = true;                         // all ranks are on it; the same on every rank
   double ranks_per_cpu = 1;  // ranks per processor on the machine with the most; the same on every rank
-  std::string algorithm;     // forced, by rank 0's TUTTI_ALGORITHM; empty: none
   std::shared_ptr<const selection::Tuning> tuning;  // rank 0's TUTTI_TUNING; null: none
   // The machines of these ranks: from rank 0's TUTTI_TOPOLOGY, else hosts, packages and NUMA nodes from the ranks'
   // descriptions. The same on every rank.
   std::shared_ptr<const topology::Graph> graph;
   bool described = false;  // by a file
-  bool strict = false;     // all ranks compare every call, by rank 0's TUTTI_CHECK
   // The transport between ranks of one host; the same on every rank; null: no host has two connected ranks.
   Transport* within_hosts = nullptr;
   // The transport between ranks of different hosts; of several, the one that is last in the registry; null: none.
@@ -94,20 +89,23 @@ struct Membership : Ranks {
   Status inform_transports();
 
  private:
-  friend Result<Membership> make_membership(int rank, RankTable<PeerInfo> peers, RankTable<RankSettings> told,
-                                            Transports transports, const SplitFrom* from);
-  void count_ranks(const SplitFrom* from);
+  friend Result<Membership> make_membership(int rank, Settings settings, RankTable<PeerInfo> peers,
+                                            RankTable<RankSettings> told, Transports transports, const SplitFrom* from);
+  // `own`: the machines of these ranks.
+  void count_ranks(Machines own, const SplitFrom* from);
+  // Sets what the descriptions of all ranks determine together.
+  void combine();
   // Sets `graph` and its related fields.
   Status describe_machines(const SplitFrom* from);
   // Determines the transports between and within hosts, from the present descriptions.
   void resolve();
 };
 
-// `transports`: by rank 0's setting. `told`: of the same ranks.
-Result<Membership> make_membership(int rank, RankTable<PeerInfo> peers, RankTable<RankSettings> told,
+// `settings`: with rank 0's values. `transports`: that they name. `told`: of the same ranks.
+Result<Membership> make_membership(int rank, Settings settings, RankTable<PeerInfo> peers, RankTable<RankSettings> told,
                                    Transports transports, const SplitFrom* from);
 // Of ranks that have told their settings in their PeerInfo. REQUIRES: peers[i].rank == i.
-Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports,
+Result<Membership> make_membership(int rank, Settings settings, std::vector<PeerInfo> peers, Transports transports,
                                    const SplitFrom* from = nullptr);
 
 }  // namespace tutti::internal

@@ -67,8 +67,8 @@ Plans::Plans(const Membership& membership, LinkMaker* links, ControlTree* tree, 
       timeout_ms_(timeout_ms),
       model_(model_of(membership, &tuned_)),
       decisions_(tree, failure, membership.rank, membership.ranks(), membership.ranks_per_cpu) {
-  if (membership.rank != 0 || membership.algorithm.empty() || !log::enabled(log::Level::kInfo)) return;
-  for (const std::string& idle : selection::idle_names(world(), membership.algorithm)) {
+  if (membership.rank != 0 || membership.settings.algorithm.empty() || !log::enabled(log::Level::kInfo)) return;
+  for (const std::string& idle : selection::idle_names(world(), membership.settings.algorithm)) {
     log::info(fmt::format("TUTTI_ALGORITHM: {}", idle));
   }
 }
@@ -76,7 +76,7 @@ Plans::Plans(const Membership& membership, LinkMaker* links, ControlTree* tree, 
 Result<const algorithms::AlgorithmEntry*> Plans::select(Collective collective, std::size_t bytes,
                                                         schedule::Order order) const {
   const InFloatMode standard;  // ranks must come to the same
-  return selection::select(collective, *model_, bytes, membership_.algorithm, order, tuned_);
+  return selection::select(collective, *model_, bytes, membership_.settings.algorithm, order, tuned_);
 }
 
 bool Plans::serves(const algorithms::AlgorithmEntry* entry, schedule::Order order) const {
@@ -87,8 +87,8 @@ bool Plans::serves(const algorithms::AlgorithmEntry* entry, schedule::Order orde
 Result<const algorithms::AlgorithmEntry*> Plans::known(Collective collective, std::size_t bytes, Demand demand) const {
   const schedule::Order order = order_of(demand);
   const bool few_peers = demand == Demand::kFewPeers;
-  auto entry =
-      selection::decided_entry(collective, world(), bytes, membership_.algorithm, order, few_peers ? nullptr : tuned_);
+  auto entry = selection::decided_entry(collective, world(), bytes, membership_.settings.algorithm, order,
+                                        few_peers ? nullptr : tuned_);
   if (!entry.is_ok() || *entry != nullptr) return entry;
   if (few_peers) return algorithms::find(collective, kFewPeers);
   const auto* const told = decisions_.selected({collective, order, static_cast<int>(std::bit_width(bytes))});
@@ -307,8 +307,8 @@ const executor::Plan* Plans::keep(Making& making) {
 }
 
 Status Plans::check_forced(Collective collective, schedule::Order order) const {
-  if (membership_.algorithm.empty()) return {};
-  return selection::forced_entry(collective, world(), membership_.algorithm, order).status();
+  if (membership_.settings.algorithm.empty()) return {};
+  return selection::forced_entry(collective, world(), membership_.settings.algorithm, order).status();
 }
 
 Result<std::unique_ptr<executor::Plan>> Plans::plan_transfers(schedule::Schedule schedule) {
@@ -329,7 +329,7 @@ Result<std::string> Plans::describe(Collective collective, std::size_t bytes) co
 
 std::vector<std::string> Plans::describe_choice(Collective collective, std::size_t bytes) const {
   const auto found =
-      selection::explain(collective, *model_, bytes, membership_.algorithm, schedule::Order::kAny, tuned_);
+      selection::explain(collective, *model_, bytes, membership_.settings.algorithm, schedule::Order::kAny, tuned_);
   if (!found.is_ok()) return {};
   const selection::Explanation& choice = found.value();
   std::vector<std::string> lines{text_of(choice.because)};

@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <initializer_list>
-
 namespace tutti::internal::executor {
 namespace {
 

@@ -122,12 +122,13 @@ class InProcessTree final : public ControlTree {
   void report_refusal(const Refusal& refusal, std::int64_t wait_ms) override;
   void ask(Question question) override;
   void tell_decision(const std::string& decision) override;
+  void tell_lasting_decision(int /*kind*/, const std::string& decision) override { tell_decision(decision); }
   Status compare_with_departed() override;
   void compare_calls() override;
   Result<Agreement> agree(const Proposal& own, Deadline deadline, const GivesUp& gives_up) override;
   using ControlTree::split;
   Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members, GivesUp gives_up) override;
-  [[nodiscard]] RankSet dead() const override {
+  [[nodiscard]] Result<RankSet> dead() const override {
     const MutexLock lock(control_->mutex);
     return ranks_that_are(&InProcessControl::Rank::dead);
   }
@@ -370,9 +371,8 @@ bool InProcessTree::finish(std::int64_t wait_ms) {
   return control_->parted == control_->ranks.size();
 }
 
-// Called once, when this rank makes no more calls: compares its calls with those of the others. Allocates memory only
-// to find the call in which they differ. (A rank that leaves for lack of memory has made all calls for which the others
-// wait.)
+// Called once, after this rank's last call: compares its calls with those of the others. Allocates memory only if they
+// differ. (A rank that leaves for lack of memory has made all calls for which the others wait.)
 void InProcessTree::part() {
   if (me().parted) return;
   if (me().witness.calls) me().calls = me().witness.calls();
@@ -472,7 +472,7 @@ Result<Agreement> InProcessTree::agree(const Proposal& own, Deadline deadline, c
   for (;;) {
     const auto result = control_->agreements.look(pending, all, ranks_that_are(&InProcessControl::Rank::dead),
                                                   ranks_that_are(&InProcessControl::Rank::left), deadline.passed());
-    if (result) return control_->changed.notify_all(), *result;
+    if (result) return control_->changed.notify_all(), control::result_for(own, *result);
     if (Status s = gives_up ? gives_up() : Status(); !s.is_ok()) return s;
     control_->changed.wait_until(control_->mutex, Deadline::after_ms(deadline.left_ms(kFailureCheckMs)));
   }

@@ -7,8 +7,10 @@
 #include <climits>
 
 #include "base/log.h"
+#include "base/variables.h"
 #include "join/root_search.h"
 #include "join/root_service.h"
+#include "join/running_root.h"
 #include "join/tree_builder.h"
 #include "join/unique_id.h"
 #include "net/frame.h"
@@ -55,7 +57,7 @@ Registration registration_of(const Member& member, const std::vector<net::Addres
   registration.patience_ms = member.deadline.left_ms(INT_MAX);
   registration.host = host_name();
   registration.trouble = trouble.message();
-  registration.transports = member.settings.transports;
+  if (member.rank == 0) registration.decided = tell_decided(member.settings);
   if (const auto process = process_token(); process.is_ok()) registration.process = process.value();
   for (const net::Address& address : listening) registration.addresses.push_back(address.text());
   return registration;
@@ -81,8 +83,10 @@ Status await_answer(int root, const Member& member) {
   return {};
 }
 
-bool has_given_up(const Member& member) {
-  return member.gives_up && !member.gives_up().is_ok();
+// See kLingerMs. A rank that has given up has no reason to stay.
+void linger(const Secret& secret, const Member& member) {
+  if (member.gives_up && !member.gives_up().is_ok()) return;
+  if (const auto root = find_running_root(secret)) root->await_end(Deadline::after_ms(kLingerMs));
 }
 
 // Waits for this rank's position in the tree.
@@ -140,7 +144,7 @@ Result<Job> join_through(const RootPlace& root, const Secret& secret, RootKind k
   if (!placement.is_ok()) return placement.status();
   job.rank = member.rank;
   job.ranks = member.ranks;
-  job.transports = placement->transports;
+  job.decided = std::move(placement->decided);
   registration.addresses = placement->addresses;
   if (!registration.addresses.empty()) job.address = registration.addresses.front();
   Result<Secret> session = session_secret(secret, placement->nonce);
@@ -154,7 +158,7 @@ Result<Job> join_through(const RootPlace& root, const Secret& secret, RootKind k
 
 Result<Job> join_or_linger(const RootPlace& root, const Secret& secret, RootKind kind, const Member& member) {
   Result<Job> job = join_through(root, secret, kind, member);
-  if (!job.is_ok() && !has_given_up(member)) await_root_service(secret, kLingerMs);
+  if (!job.is_ok()) linger(secret, member);
   return job;
 }
 
@@ -165,7 +169,7 @@ void decline_through(const RootPlace& root, const Secret& secret, RootKind kind,
     const std::string registration = registration_of(member, {}, why).serialize();
     static_cast<void>(net::send_frame(connection->get(), registration, member.deadline));
   }
-  if (!has_given_up(member)) await_root_service(secret, kLingerMs);
+  linger(secret, member);
 }
 
 // With TUTTI_SECRET, only processes that know it can join; without it, any process that knows the job's name.
@@ -277,7 +281,7 @@ Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& set
   if (ranks == 1) {
     Job job;
     job.secret = *secret;
-    job.transports = settings.transports;
+    job.decided = tell_decided(settings);
     return job;
   }
   const Member member{rank, ranks, settings, deadline};

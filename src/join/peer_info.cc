@@ -1,10 +1,8 @@
 #include "join/peer_info.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cstring>
+#include <fstream>
 #include <map>
 #include <string_view>
 
@@ -15,7 +13,6 @@
 #include "os/fork.h"
 #include "os/kernel.h"
 #include "os/mutex.h"
-#include "os/unique_fd.h"
 
 namespace tutti::internal {
 namespace {
@@ -26,18 +23,10 @@ constexpr std::size_t kSocketDigits = 24;
 // The kernel's boot id as 16 bytes; zeros (which match no machine, see same_machine) if it has none.
 std::array<std::uint8_t, 16> read_boot_id() {
   std::array<std::uint8_t, 16> id{};
-  const UniqueFd fd(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  char text[64] = {};
-  if (!fd.valid() || ::read(fd.get(), text, sizeof text - 1) <= 0) return id;
-  std::size_t digits = 0;
-  for (const char* at = text; *at != '\0' && digits < 2 * id.size(); ++at) {
-    const char* found = std::strchr("0123456789abcdef", *at);
-    if (found == nullptr) continue;
-    const auto value = static_cast<std::uint8_t>((found - "0123456789abcdef") & 15);
-    id[digits / 2] = static_cast<std::uint8_t>(id[digits / 2] << 4 | value);
-    ++digits;
-  }
-  return id;
+  std::string text;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+  std::erase(text, '-');
+  return from_hex(text, id) ? id : std::array<std::uint8_t, 16>{};
 }
 
 // Ranks open and remove the file that a peer names, so only names that random_socket_name() makes are accepted.
@@ -90,10 +79,6 @@ Result<std::string> random_socket_name() {
 std::string host_name() {
   char name[256] = {};
   return os::kernel().gethostname(name, sizeof name - 1) == 0 ? name : "?";
-}
-
-bool PeerInfo::same_machine(const PeerInfo& other) const {
-  return boot == other.boot && boot != std::array<std::uint8_t, 16>{};
 }
 
 std::string PeerInfo::serialize() const {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/control_group.h"
-#include "join/root_service.h"
+#include "join/running_root.h"
 #include "join/wait_notices.h"
 #include "net/dial.h"
 #include "net/socket.h"
@@ -88,7 +88,8 @@ Status RootSearch::hopeless() const {
   if (!dial_) {
     return unresolved_.is_exhaustion() ? unresolved_.with_context("the address of the job's root service") : Status();
   }
-  if (Status own = kind_.came_first ? root_service_failure(secret_) : Status(); !own.is_ok()) {
+  const auto here = kind_.came_first ? find_running_root(secret_) : nullptr;
+  if (Status own = here != nullptr ? here->failure() : Status(); !own.is_ok()) {
     constexpr const char* kWhere = "the job's root service, which runs in this process";
     // The service's thread may have had no memory for the text of the limits.
     const std::string limits = own.is_exhaustion() ? limits_of_addresses() : "";
@@ -109,7 +110,7 @@ Status RootSearch::hopeless() const {
                     kRootService, dial_->trouble()));
   }
   if (kind_.came_first && dial_->refused_for(kRefusedMs)) {
-    if (runs_root_service(secret_)) {
+    if (here != nullptr && !here->ended()) {
       return Status::remote(fmt::format(
           "this process cannot connect to the job's root service, which runs in it: {}. Let this host connect to "
           "itself: check that the loopback interface is up and that no packet filter refuses this",

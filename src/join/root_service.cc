@@ -386,7 +386,7 @@ void RootService::place_everyone() {
     Placement placement;
     placement.root_who = root_who;
     placement.nonce = nonce;
-    placement.transports = registrations_[0].transports;
+    placement.decided = registrations_[0].decided;
     placement.addresses = registrations_[client.rank].addresses;
     if (client.rank > 0) {
       const Registration& parent = registrations_[tree_parent(client.rank)];
@@ -433,21 +433,6 @@ Status start_root_service(UniqueFd listener, const Secret& secret, Deadline dead
   });
   if (!started.is_ok()) running->end();
   return started;
-}
-
-bool runs_root_service(const Secret& secret) {
-  const auto found = find_running_root(secret);
-  return found != nullptr && !found->ended();
-}
-
-Status root_service_failure(const Secret& secret) {
-  const auto found = find_running_root(secret);
-  return found != nullptr ? found->failure() : Status();
-}
-
-void await_root_service(const Secret& secret, std::int64_t longest_ms) {
-  const auto found = find_running_root(secret);
-  if (found != nullptr) found->await_end(Deadline::after_ms(longest_ms));
 }
 
 }  // namespace tutti::internal

@@ -37,7 +37,7 @@ struct Registration {
   std::array<std::uint8_t, 16> process{};  // as in PeerInfo
   std::vector<std::string> addresses;      // of its tree listener, at most net::kMaxAddresses
   std::string trouble;                     // why this rank cannot take part; empty if it can
-  std::string transports;                  // its TUTTI_TRANSPORTS
+  std::string decided;                     // of rank 0: tell_decided() of its settings
   [[nodiscard]] std::string who() const;   // "rank 3 (host a, pid 77)"
   [[nodiscard]] bool same_version() const;
   [[nodiscard]] std::string library() const;  // "tutti 0.1.0 (protocol 1)"
@@ -53,10 +53,10 @@ struct RankPlace {
 
 // The root's answer. With a failure, only `status` is valid; a failure may also follow a placement.
 struct Placement {
-  Status status;           // all versions of tutti use the same format for a failure
-  std::string root_who;    // the rank whose process runs the service; empty if it is not a rank's process
-  std::string nonce;       // of this job: see session_secret()
-  std::string transports;  // rank 0's TUTTI_TRANSPORTS, which apply to all: a rank needs them before it listens
+  Status status;                       // all versions of tutti use the same format for a failure
+  std::string root_who;                // the rank whose process runs the service; empty if it is not a rank's process
+  std::string nonce;                   // of this job: see session_secret()
+  std::string decided;                 // rank 0's, which apply to all: a rank needs them before it listens
   std::vector<std::string> addresses;  // the rank's own, best first
   std::vector<std::string> parent_addresses;
   RankPlace parent;                 // none for rank 0
@@ -81,15 +81,5 @@ Result<Secret> session_secret(const Secret& root_secret, const std::string& nonc
 // have been notified. Logs the missing ranks `notice_ms` after the first rank has arrived, then every minute; 0: never.
 Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
                           std::int64_t notice_ms);
-
-// Whether this process runs the service with this secret.
-bool runs_root_service(const Secret& secret);
-
-// If this process runs it, or has run it: the reason why it has failed. Ok if it serves, or has completed.
-Status root_service_failure(const Secret& secret);
-
-// If this process runs the service with this secret: waits until it has ended, at most `longest_ms`. For a rank that
-// cannot join: its process may end at once, and the service must notify the others before.
-void await_root_service(const Secret& secret, std::int64_t longest_ms);
 
 }  // namespace tutti::internal

@@ -45,7 +45,7 @@ std::string Registration::library() const {
 std::string Registration::serialize() const {
   net::Packer packer;
   packer.number(protocol).text(version).number(rank).number(ranks).number(pid).text(host);
-  packer.number(patience_ms).raw(process.data(), process.size()).text(trouble).text(transports);
+  packer.number(patience_ms).raw(process.data(), process.size()).text(trouble).text(decided);
   pack_addresses(addresses, &packer);
   return packer.bytes();
 }
@@ -64,7 +64,7 @@ Result<Registration> Registration::parse(const std::string& bytes) {
   result.patience_ms = unpacker.number<std::int64_t>();
   unpacker.raw(result.process.data(), result.process.size());
   result.trouble = unpacker.text();
-  result.transports = unpacker.text();
+  result.decided = unpacker.text();
   result.addresses = unpack_addresses(&unpacker);
   if (!sensible || !unpacker.complete() || result.patience_ms < 0 || result.patience_ms > kMostPatienceMs) {
     return Status::remote("protocol error: a rank's registration cannot be read");
@@ -75,7 +75,7 @@ Result<Registration> Registration::parse(const std::string& bytes) {
 std::string Placement::serialize() const {
   net::Packer packer;
   packer.number(static_cast<std::int32_t>(status.code())).text(status.message()).text(root_who).text(nonce);
-  packer.text(transports);
+  packer.text(decided);
   pack_addresses(addresses, &packer);
   pack_addresses(parent_addresses, &packer);
   packer.text(parent.host).number(parent.pid).number(static_cast<std::uint8_t>(children.size()));
@@ -92,7 +92,7 @@ Result<Placement> Placement::parse(const std::string& bytes) {
   if (code != Code::kSuccess && unpacker.ok()) return result;
   result.root_who = unpacker.text();
   result.nonce = unpacker.text();
-  result.transports = unpacker.text();
+  result.decided = unpacker.text();
   result.addresses = unpack_addresses(&unpacker);
   result.parent_addresses = unpack_addresses(&unpacker);
   result.parent.host = unpacker.text();

@@ -27,6 +27,7 @@ class RunningRoot {
     ended_ = true;
     ended_now_.notify_all();
   }
+  // For a rank that cannot join: its process may end at once, and the service must notify the others before.
   void await_end(Deadline deadline) const {
     const MutexLock lock(mutex_);
     while (!ended_ && ended_now_.wait_until(mutex_, deadline)) {
@@ -36,6 +37,7 @@ class RunningRoot {
     const MutexLock lock(mutex_);
     if (failure_.is_ok()) failure_ = std::move(why);
   }
+  // Why the service has failed. Ok if it serves, or has completed.
   [[nodiscard]] Status failure() const {
     const MutexLock lock(mutex_);
     return failure_;

@@ -5,9 +5,14 @@ namespace tutti::internal {
 // A rank that has a result has returned from the agreement before, so no rank looks at the one before that. Ranks that
 // wait in it keep it.
 ThreadAgreements::Pending ThreadAgreements::give(int rank, const Proposal& own) {
-  std::uint32_t& next = next_[{rank, own.excluded}];
-  Pending pending{{own.excluded, next++}, nullptr};
-  if (pending.name.number >= 2) rounds_.erase({own.excluded, pending.name.number - 2});
+  std::erase_if(rounds_, [&](const auto& entry) { return is_past_series(entry.first.series, own.series); });
+  std::erase_if(next_, [&](const auto& entry) {
+    const auto& [of, excluded, series] = entry.first;
+    return of == rank && is_past_series(series, own.series);
+  });
+  std::uint32_t& next = next_[{rank, own.excluded, own.series}];
+  Pending pending{{own.excluded, own.series, next++}, nullptr};
+  if (pending.name.number >= 2) rounds_.erase({own.excluded, own.series, pending.name.number - 2});
   std::shared_ptr<Round>& round = rounds_[pending.name];
   if (round == nullptr) round = std::make_shared<Round>();
   round->tally.add(control::Tally::of(rank, own));

@@ -9,7 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "base/status.h"
@@ -25,7 +25,8 @@ class ThreadAgreements {
   };
   struct Name {
     std::vector<int> excluded;
-    std::uint32_t number = 0;  // among the agreements with the same `excluded`
+    std::uint32_t series = 0;
+    std::uint32_t number = 0;  // among the agreements with the same `excluded` and series
     auto operator<=>(const Name&) const = default;
   };
 
@@ -46,7 +47,8 @@ class ThreadAgreements {
   [[nodiscard]] control::Caller other_call(const Round& round, const RankSet& missing) const;
 
   std::map<Name, std::shared_ptr<Round>> rounds_;
-  std::map<std::pair<int, std::vector<int>>, std::uint32_t> next_;  // by rank and excluded
+  // By rank, excluded and series.
+  std::map<std::tuple<int, std::vector<int>, std::uint32_t>, std::uint32_t> next_;
 };
 
 }  // namespace tutti::internal

@@ -74,12 +74,6 @@ bool unpack(const UniqueIdBytes& id, std::size_t count, std::uint16_t port, std:
   return true;
 }
 
-int hex_value(char digit) {
-  if (digit >= '0' && digit <= '9') return digit - '0';
-  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-  return -1;
-}
-
 }  // namespace
 
 std::size_t fitting_addresses(const std::vector<net::Address>& addresses) {
@@ -124,12 +118,7 @@ std::string unique_id_to_hex(const UniqueIdBytes& id) {
 Result<UniqueIdBytes> unique_id_from_hex(const std::string& hex) {
   UniqueIdBytes id{};
   if (hex.size() != 2 * id.size()) return Status::invalid_argument("a unique id in hexadecimal has 256 digits");
-  for (std::size_t i = 0; i < id.size(); ++i) {
-    const int high = hex_value(hex[2 * i]);
-    const int low = hex_value(hex[2 * i + 1]);
-    if (high < 0 || low < 0) return Status::invalid_argument("not hexadecimal");
-    id[i] = static_cast<std::uint8_t>(high << 4 | low);
-  }
+  if (!from_hex(hex, id)) return Status::invalid_argument("not hexadecimal");
   return id;
 }
 

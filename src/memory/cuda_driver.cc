@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
-#include <utility>
-
 #include "base/first_use.h"
 #include "base/symbol.h"
 
@@ -37,8 +35,6 @@ tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
       find_symbol(handle, "cuCtxGetDevice", &d.current_device) &&
       find_symbol(handle, "cuThreadExchangeStreamCaptureMode", &d.exchange_capture_mode) &&
       find_symbol(handle, "cuPointerGetAttribute", &d.pointer_attribute) &&
-      find_symbol(handle, "cuPointerSetAttribute", &d.set_pointer_attribute) &&
-      find_symbol(handle, "cuMemGetAddressRange_v2", &d.address_range) &&
       find_symbol(handle, "cuMemAlloc_v2", &d.device_alloc) && find_symbol(handle, "cuMemFree_v2", &d.device_free) &&
       find_symbol(handle, "cuMemHostRegister_v2", &d.host_register) &&
       find_symbol(handle, "cuMemcpyAsync", &d.copy_async) &&
@@ -66,7 +62,6 @@ tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
     ::dlclose(handle);
     return Status(Code::kUnhandledCudaError, "the CUDA driver is too old: " + text);
   }
-  (void)find_symbol(handle, "cuMemGetHandleForAddressRange", &d.handle_for_range);
   (void)(find_symbol(handle, "cuStreamGetCaptureInfo_v2", &d.stream_capture_info) &&
          find_symbol(handle, "cuUserObjectCreate", &d.user_object_create) &&
          find_symbol(handle, "cuUserObjectRelease", &d.user_object_release) &&

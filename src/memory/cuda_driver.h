@@ -55,18 +55,13 @@ struct CudaDriver {
   static constexpr Result kFirstOfCaptures = 900;
   static constexpr Result kLastOfCaptures = 908;
   // CUdevice_attribute and CUpointer_attribute.
-  static constexpr int kDmabufSupported = 124;
   static constexpr int kMultiprocessors = 16;
   static constexpr int kHostPointersServe = 91;  // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
   static constexpr int kPointerMemoryType = 2;
-  static constexpr int kPointerSynchronous = 6;
-  static constexpr int kPointerBufferId = 7;
-  static constexpr int kPointerIsManaged = 8;
   static constexpr int kPointerDevice = 9;
   static constexpr unsigned kMemoryTypeHost = 1;
   static constexpr unsigned kMemoryTypeDevice = 2;
   static constexpr unsigned kMemoryTypeUnified = 4;
-  static constexpr int kHandleDmabuf = 1;             // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
   static constexpr unsigned kHostPortable = 1;        // CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE
   static constexpr unsigned kHostMapped = 2;          // CU_MEMHOSTALLOC_DEVICEMAP
   static constexpr unsigned kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
@@ -90,8 +85,6 @@ struct CudaDriver {
   Result (*current_device)(int* device) = nullptr;
   Result (*exchange_capture_mode)(int* mode) = nullptr;
   Result (*pointer_attribute)(void* value, int attribute, Address address) = nullptr;
-  Result (*set_pointer_attribute)(const void* value, int attribute, Address address) = nullptr;
-  Result (*address_range)(Address* base, std::size_t* bytes, Address address) = nullptr;
   // If one of these is missing, the last one is null.
   Result (*stream_capture_info)(Stream stream, int* status, std::uint64_t* id, Graph* graph, const void* const** nodes,
                                 std::size_t* count) = nullptr;
@@ -99,9 +92,6 @@ struct CudaDriver {
                                unsigned flags) = nullptr;
   Result (*graph_retain)(Graph graph, UserObject object, unsigned count, unsigned flags) = nullptr;
   Result (*user_object_release)(UserObject object, unsigned count) = nullptr;
-  // Null in drivers before CUDA 11.7.
-  Result (*handle_for_range)(void* handle, Address address, std::size_t bytes, int type,
-                             unsigned long long flags) = nullptr;
   Result (*device_alloc)(Address* address, std::size_t bytes) = nullptr;
   Result (*device_free)(Address address) = nullptr;
   Result (*host_register)(void* address, std::size_t bytes, unsigned flags) = nullptr;

@@ -261,6 +261,8 @@ Status Handshake::read_claim() {
   peer_.index = unpacker.number<std::uint16_t>();
   peer_.count = unpacker.number<std::uint16_t>();
   peer_.communicator = unpacker.number<std::uint64_t>();
+  const bool remakes = peer_.purpose == Purpose::kStream && mine_.purpose == Purpose::kLink;
+  if (role_ == Role::kAcceptor && remakes) mine_.purpose = Purpose::kStream;
   if (peer_.purpose != mine_.purpose)
     return Status::invalid_usage("protocol error: the other end opened this connection for another purpose");
   if (peer_.count == 0 || peer_.index >= peer_.count) {

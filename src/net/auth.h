@@ -28,8 +28,9 @@ Result<Mac> hmac_sha256(const void* key, std::size_t key_bytes, const std::strin
 // Bytes from getrandom(2).
 Status random_bytes(void* data, std::size_t bytes);
 
-// The purpose of a connection. It must be the same on both sides.
-enum class Purpose : std::uint8_t { kRoot = 1, kTree = 2, kLink = 3 };
+// The purpose of a connection. It must be the same on both sides; but an acceptor for links accepts kStream, too, and
+// then claims it. kStream: for a stream of a link whose connection has broken.
+enum class Purpose : std::uint8_t { kRoot = 1, kTree = 2, kLink = 3, kStream = 4 };
 
 // The claim of one side. The root service is rank -1.
 struct Claim {

@@ -66,6 +66,8 @@ class Dial {
   // it a call at every address: further attempts are pointless. Until then, in a shortage, Acceptors of this process
   // close pending connections (net/shortage.h).
   [[nodiscard]] Status shortage() const;
+  // A connection to an address exists now: the peer may answer late.
+  [[nodiscard]] bool connected() const;
   // This side has sent its proof to a peer, which may rely on the connection from now on, and has not confirmed it yet.
   [[nodiscard]] bool proven() const;
   // The last attempts have failed because of such a shortage or refusal.
@@ -108,7 +110,6 @@ class Dial {
   void prepare_second(Attempt* attempt, PollSet* set);
   void read_second(std::size_t index, const PollSet& set);
   [[nodiscard]] static bool is_silent(const Attempt& attempt);
-  [[nodiscard]] bool connected() const;
   // By the system, at every address, for `ms` milliseconds.
   [[nodiscard]] bool refuses_calls_for(std::int64_t ms) const;
   [[nodiscard]] bool only_since(std::int64_t Attempt::*since_ns, std::int64_t ms) const;

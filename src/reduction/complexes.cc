@@ -65,15 +65,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti::internal::reduction {
 
-Fill complex_filler(std::int64_t target) {
-  switch (target) {
-    case HWY_SSE4: return HWY_CHOOSE_SSE4(fill_complexes);
-    case HWY_AVX2: return HWY_CHOOSE_AVX2(fill_complexes);
-    case HWY_AVX3: return HWY_CHOOSE_AVX3(fill_complexes);
-    case HWY_NEON: return HWY_CHOOSE_NEON(fill_complexes);
-    default: return HWY_CHOOSE_FALLBACK(fill_complexes);
-  }
-}
+TUTTI_FILLER(complex_filler, fill_complexes)
 
 }  // namespace tutti::internal::reduction
 #endif

@@ -6,7 +6,6 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
-#include <cstddef>
 #include <cstdint>
 
 #include "reduction/element.h"

@@ -20,15 +20,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti::internal::reduction {
 
-Fill float8_filler(std::int64_t target) {
-  switch (target) {
-    case HWY_SSE4: return HWY_CHOOSE_SSE4(fill_float8s);
-    case HWY_AVX2: return HWY_CHOOSE_AVX2(fill_float8s);
-    case HWY_AVX3: return HWY_CHOOSE_AVX3(fill_float8s);
-    case HWY_NEON: return HWY_CHOOSE_NEON(fill_float8s);
-    default: return HWY_CHOOSE_FALLBACK(fill_float8s);
-  }
-}
+TUTTI_FILLER(float8_filler, fill_float8s)
 
 }  // namespace tutti::internal::reduction
 #endif

@@ -61,15 +61,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti::internal::reduction {
 
-Fill float_filler(std::int64_t target) {
-  switch (target) {
-    case HWY_SSE4: return HWY_CHOOSE_SSE4(fill_floats);
-    case HWY_AVX2: return HWY_CHOOSE_AVX2(fill_floats);
-    case HWY_AVX3: return HWY_CHOOSE_AVX3(fill_floats);
-    case HWY_NEON: return HWY_CHOOSE_NEON(fill_floats);
-    default: return HWY_CHOOSE_FALLBACK(fill_floats);
-  }
-}
+TUTTI_FILLER(float_filler, fill_floats)
 
 }  // namespace tutti::internal::reduction
 #endif

@@ -20,15 +20,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti::internal::reduction {
 
-Fill half_filler(std::int64_t target) {
-  switch (target) {
-    case HWY_SSE4: return HWY_CHOOSE_SSE4(fill_halves);
-    case HWY_AVX2: return HWY_CHOOSE_AVX2(fill_halves);
-    case HWY_AVX3: return HWY_CHOOSE_AVX3(fill_halves);
-    case HWY_NEON: return HWY_CHOOSE_NEON(fill_halves);
-    default: return HWY_CHOOSE_FALLBACK(fill_halves);
-  }
-}
+TUTTI_FILLER(half_filler, fill_halves)
 
 }  // namespace tutti::internal::reduction
 #endif

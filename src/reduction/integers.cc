@@ -117,15 +117,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti::internal::reduction {
 
-Fill integer_filler(std::int64_t target) {
-  switch (target) {
-    case HWY_SSE4: return HWY_CHOOSE_SSE4(fill_integers);
-    case HWY_AVX2: return HWY_CHOOSE_AVX2(fill_integers);
-    case HWY_AVX3: return HWY_CHOOSE_AVX3(fill_integers);
-    case HWY_NEON: return HWY_CHOOSE_NEON(fill_integers);
-    default: return HWY_CHOOSE_FALLBACK(fill_integers);
-  }
-}
+TUTTI_FILLER(integer_filler, fill_integers)
 
 }  // namespace tutti::internal::reduction
 #endif

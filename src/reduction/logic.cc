@@ -105,15 +105,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti::internal::reduction {
 
-Fill logic_filler(std::int64_t target) {
-  switch (target) {
-    case HWY_SSE4: return HWY_CHOOSE_SSE4(fill_logic);
-    case HWY_AVX2: return HWY_CHOOSE_AVX2(fill_logic);
-    case HWY_AVX3: return HWY_CHOOSE_AVX3(fill_logic);
-    case HWY_NEON: return HWY_CHOOSE_NEON(fill_logic);
-    default: return HWY_CHOOSE_FALLBACK(fill_logic);
-  }
-}
+TUTTI_FILLER(logic_filler, fill_logic)
 
 }  // namespace tutti::internal::reduction
 #endif

@@ -16,7 +16,6 @@
 #define TUTTI_REDUCTION_LOOPS_INL_H_
 #endif
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -27,6 +27,19 @@ struct Table {
 // Writes the entries of one group of datatypes.
 using Fill = void (*)(Table&);
 
+// Defines a filler of all targets: in a source that Highway compiles for each of them, `fill` has as many definitions,
+// which only Highway's macros can name.
+#define TUTTI_FILLER(filler, fill)                 \
+  Fill filler(std::int64_t target) {               \
+    switch (target) {                              \
+      case HWY_SSE4: return HWY_CHOOSE_SSE4(fill); \
+      case HWY_AVX2: return HWY_CHOOSE_AVX2(fill); \
+      case HWY_AVX3: return HWY_CHOOSE_AVX3(fill); \
+      case HWY_NEON: return HWY_CHOOSE_NEON(fill); \
+      default: return HWY_CHOOSE_FALLBACK(fill);   \
+    }                                              \
+  }
+
 // The fillers compiled for `target`; for a target that was not compiled, the baseline's.
 Fill integer_filler(std::int64_t target);
 Fill float_filler(std::int64_t target);

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "os/fork.h"
 #include "topology/hwloc_topology.h"

@@ -173,16 +173,9 @@ std::vector<std::string> place_of(const std::string& device) {
 }  // namespace
 
 const char* short_name(PciPath path) {
-  switch (path) {
-    case PciPath::kSame: return "-";
-    case PciPath::kSwitch: return "PIX";
-    case PciPath::kSwitches: return "PXB";
-    case PciPath::kHostBridge: return "PHB";
-    case PciPath::kNode: return "NODE";
-    case PciPath::kSystem: return "SYS";
-    case PciPath::kUnknown: return "?";
-  }
-  return "?";
+  static constexpr std::array kNames = {"-", "PIX", "PXB", "PHB", "NODE", "SYS", "?"};
+  static_assert(kNames.size() == static_cast<std::size_t>(PciPath::kUnknown) + 1);
+  return kNames[static_cast<std::size_t>(path)];
 }
 
 unsigned Gpu::nvlinks_to(const std::vector<Gpu>& all, std::size_t peer) const {

@@ -110,7 +110,7 @@ class Transport {
   [[nodiscard]] virtual bool shares_memory(const PeerInfo& a, const PeerInfo& b) const = 0;
   // The description that this rank sends to all others; connects() depends on it. The transport opens its devices here.
   // Empty optional: no rank sends a description; the same on every rank.
-  virtual Result<std::optional<std::string>> tell(const Settings& settings, const Ranks& ranks) = 0;
+  virtual Result<std::optional<std::string>> tell(const Ranks& ranks) = 0;
   // The descriptions of all ranks, by rank, if there are any.
   virtual Status hear(const std::vector<std::string>& told, const Ranks& ranks) = 0;
   // Instead of tell(), for a communicator of some of the ranks of `parent`'s: opens the same devices, or shares them.
@@ -139,9 +139,7 @@ class Transport {
 class PlainTransport : public Transport {
  public:
   [[nodiscard]] bool shares_memory(const PeerInfo&, const PeerInfo&) const override { return false; }
-  Result<std::optional<std::string>> tell(const Settings&, const Ranks&) override {
-    return std::optional<std::string>();
-  }
+  Result<std::optional<std::string>> tell(const Ranks&) override { return std::optional<std::string>(); }
   Status hear(const std::vector<std::string>&, const Ranks&) override { return {}; }
   void inherit(const Transport&) override {}
   [[nodiscard]] SharedConnections* shared_connections() override { return nullptr; }

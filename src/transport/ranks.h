@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ inline constexpr std::size_t kUsualLevel2Bytes = 2 * 1024 * 1024;
 
 struct Ranks {
   int rank = 0;                         // this one
+  Settings settings;                    // this rank's, with rank 0's values of those that rank 0 decides
   int node = -1;                        // the only NUMA node on whose processors it could run when it joined; -1: there
                                         // were several
   std::vector<int> far_nodes;           // NUMA nodes of its machine on whose processors it may not run

@@ -201,8 +201,8 @@ class Link {
   virtual bool arm() = 0;
   // After the sleep.
   virtual void disarm() = 0;
-  // Descriptors for an EventSet; none if the peer wakes this rank through its wakeup fd. Constant for the life of the
-  // link. Links of one communicator may share a descriptor: then disarm() of any link takes the events of all.
+  // Descriptors for an EventSet; none if the peer wakes this rank through its wakeup fd. Only arm() may change them.
+  // Links of one communicator may share a descriptor: then disarm() of any link takes the events of all.
   [[nodiscard]] virtual std::span<const int> wait_fds() const = 0;
 
   // Whether all taken bytes are sent: flushed() then waits only for acknowledgements, not for room at the peer.
@@ -233,6 +233,10 @@ class Link {
   // rank gets an error after a while.
   virtual void revoke() noexcept = 0;
   [[nodiscard]] virtual bool revoked() noexcept = 0;
+
+ protected:
+  // Called after wait_fds() has changed: the next EventSet::watch() adds them.
+  void forget_watch() { watched_in_ = 0; }
 
  private:
   friend class EventSet;

@@ -41,14 +41,14 @@ std::vector<algorithms::AlgorithmEntry> all_entries() {
 }
 
 template <class SpecsOf>
-void force_all(const std::string& transports, int ranks, SpecsOf specs_of) {
+void force_all(const std::string& transports, int ranks, SpecsOf specs_of, bool compares_bits = true) {
   for (const algorithms::AlgorithmEntry& entry : all_entries()) {
     if (!entry.supports(world_of(ranks, transports == "shm"))) continue;
     const std::string forced = std::string(name_of(entry.collective)) + ":" + entry.name;
     ::setenv("TUTTI_ALGORITHM", forced.c_str(), 1);
     INFO(forced);
     require_all(run_threads, ranks, transports, specs_of(entry.collective, ranks));
-    if (entry.collective == Collective::kAllReduce) require_same_bits(run_threads, ranks, transports);
+    if (entry.collective == Collective::kAllReduce && compares_bits) require_same_bits(run_threads, ranks, transports);
   }
   ::unsetenv("TUTTI_ALGORITHM");
 }
@@ -67,13 +67,14 @@ TEST_CASE("forced algorithms over TCP", "[tcp]") {
   for (const int ranks : {3, 4}) force_all("tcp", ranks, some_of);
 }
 
-// For networks whose sockets have small buffers: tests/netns makes one.
+// For networks whose sockets have small buffers: tests/netns makes one. The sizes of buffers do not change the order of
+// combination, for which the case above compares bits.
 TEST_CASE("forced algorithms over small sockets", "[.small]") {
-  for (const int ranks : {3, 4}) force_all("tcp", ranks, doublings_of);
+  for (const int ranks : {3, 4}) force_all("tcp", ranks, doublings_of, false);
 }
 
 TEST_CASE("forced algorithms over small sockets, other numbers of ranks", "[.small_others]") {
-  for (const int ranks : {2, 5}) force_all("tcp", ranks, doublings_of);
+  for (const int ranks : {2, 5}) force_all("tcp", ranks, doublings_of, false);
 }
 
 TEST_CASE("an algorithm or a collective that does not exist is refused by name", "[shm]") {

@@ -124,6 +124,8 @@ Outcome all_types(tuttiComm_t comm, int rank, const NamedMode* mode) {
   for (tuttiComm_t one : {comm, child}) {
     for (int t = 0; t < kDataTypes && outcome.wrong.empty(); ++t) {
       const auto type = static_cast<DataType>(t);
+      // Threads hand over the mode alike for every type.
+      if (kThreadSanitizer && type != DataType::kFloat32) continue;
       if (is_float(type) || is_complex(type)) outcome.wrong = all_operators(one, type, rank, stream, &digest);
     }
   }

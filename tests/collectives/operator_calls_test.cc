@@ -82,6 +82,7 @@ void add_communicators(Calls& calls, Things& t, tuttiComm_t comm) {
     return tuttiCommCreateGroup(comm, 1, 1, &alone, &made, nullptr);
   };
   calls["tuttiCommDeregister"] = [=] { return tuttiCommDeregister(comm, nullptr); };
+  calls["tuttiCommGetContributors"] = [=] { return tuttiCommGetContributors(comm, nullptr, 0, &number); };
   calls["tuttiCommGetFailed"] = [=] { return tuttiCommGetFailed(comm, nullptr, 0, &number); };
   calls["tuttiCommGetGroupId"] = [=] {
     std::uint64_t id = 0;

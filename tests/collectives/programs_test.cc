@@ -43,7 +43,7 @@ void check_threads(int ranks, int comms, const std::string& transports, const Pr
   REQUIRE(wrong_of(outcomes) == "");
 }
 
-constexpr std::uint32_t kShare = kThreadSanitizer ? 10 : kAddressSanitizer ? 4 : 1;
+constexpr std::uint32_t kShare = kThreadSanitizer ? 20 : kAddressSanitizer ? 4 : 1;
 
 }  // namespace
 

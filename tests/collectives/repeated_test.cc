@@ -66,7 +66,7 @@ std::string queued(tuttiComm_t comm, const Spec& spec, int rank, int ranks) {
 
 // Calls of few kinds at a time, and now and then one with another root, or in place.
 Outcome repeat(tuttiComm_t comm, int rank, int ranks) {
-  const int times = (ranks > 4 ? 800 : 6000) / (kAnySanitizer ? 6 : 1);
+  const int times = (ranks > 4 ? 800 : 6000) / (kThreadSanitizer ? 15 : kAddressSanitizer ? 6 : 1);
   std::mt19937 same(static_cast<unsigned>(ranks));
   std::mt19937 own(static_cast<unsigned>(rank) + 100);
   Runner runner(comm, rank, ranks);

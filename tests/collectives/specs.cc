@@ -99,6 +99,12 @@ std::vector<Spec> every_root(int ranks) {
   return specs;
 }
 
+std::vector<Spec> sample(const std::vector<Spec>& specs, std::size_t stride) {
+  std::vector<Spec> some;
+  for (std::size_t i = 0; i < specs.size(); i += stride) some.push_back(specs[i]);
+  return some;
+}
+
 std::vector<Spec> some_of(Collective collective, int ranks) {
   std::vector<Spec> specs;
   if (collective == Collective::kBarrier) return {{.collective = collective}, {.collective = collective}};

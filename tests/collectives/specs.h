@@ -15,6 +15,9 @@ std::vector<Spec> every_type(int ranks, std::size_t large);
 std::vector<Spec> every_size(int ranks, std::size_t most_bytes);
 // Every root of the collectives that have one.
 std::vector<Spec> every_root(int ranks);
+// Every `stride`-th of them. REQUIRES: `stride` has no factor in common with the number of variants of a size or type,
+// which follow each other in the lists above; then each variant is left of some sizes and types.
+std::vector<Spec> sample(const std::vector<Spec>& specs, std::size_t stride);
 // One collective at some sizes, including barriers: for forced algorithms.
 std::vector<Spec> some_of(Collective collective, int ranks);
 

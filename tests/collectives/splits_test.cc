@@ -67,7 +67,7 @@ std::string descend(const Split& parent, std::uint32_t seed, int depth) {
 
 void check_random(const std::vector<Way>& ways) {
   constexpr std::uint32_t kSeeds = kAnySanitizer ? 1 : 3;
-  for (int ranks = 1; ranks <= 9; ranks += kThreadSanitizer ? 2 : 1) {
+  for (int ranks = 1; ranks <= 9; ranks += kThreadSanitizer ? 4 : 1) {
     require_on(ways, ranks, [](tuttiComm_t comm, int rank, int n) {
       for (std::uint32_t seed = 1; seed <= kSeeds; ++seed) {
         std::string wrong = descend(whole(comm, rank, n), seed * 100 + static_cast<std::uint32_t>(n), 3);
@@ -95,10 +95,7 @@ void check_collectives(const std::vector<Way>& ways) {
       Split half;
       if (std::string wrong = split_as(whole(comm, rank, n), halves(n), &half); !wrong.empty()) return Outcome{wrong};
       std::vector<Spec> specs = every_root(half.ranks());
-      std::size_t number = 0;
-      for (const Spec& spec : every_type(half.ranks(), 101)) {
-        if (number++ % (kThreadSanitizer ? 49 : 7) == 0) specs.push_back(spec);
-      }
+      for (const Spec& spec : sample(every_type(half.ranks(), 101), kThreadSanitizer ? 49 : 7)) specs.push_back(spec);
       // Under ThreadSanitizer collectives_threads runs the longer ones.
       for (const Spec& spec : every_size(half.ranks(), kThreadSanitizer ? 10'000 : 100'000)) specs.push_back(spec);
       std::string wrong = Runner(half.comm, half.rank, half.ranks()).run_all(specs);

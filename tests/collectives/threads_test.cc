@@ -15,14 +15,22 @@ std::vector<int> rank_counts(std::vector<int> all, std::vector<int> fewer) {
   return kThreadSanitizer ? fewer : all;
 }
 
+// A sample of the types and the sizes under ThreadSanitizer.
+std::vector<Spec> types(int ranks, std::size_t large) {
+  return sample(every_type(ranks, large), kThreadSanitizer ? 13 : 1);
+}
+std::vector<Spec> sizes(int ranks, std::size_t most_bytes) {
+  return sample(every_size(ranks, most_bytes), kThreadSanitizer ? 5 : 1);
+}
+
 // Algorithms fold for odd numbers of ranks, and not for powers of two.
 void check_transport(const std::string& transports, std::size_t most_bytes) {
   for (const int ranks : rank_counts({1, 2, 3, 4, 5, 6, 7, 8, 9}, {2, 3, 4, 7}))
     require_all(run_threads, ranks, transports, every_root(ranks));
   for (const int ranks : rank_counts({1, 2, 3, 4, 5, 8}, {3}))
-    require_all(run_threads, ranks, transports, every_type(ranks, 1021));
+    require_all(run_threads, ranks, transports, types(ranks, 1021));
   for (const int ranks : rank_counts({1, 2, 3, 4, 7}, {3, 4})) {
-    require_all(run_threads, ranks, transports, every_size(ranks, ranks <= 4 ? most_bytes : most_bytes / 4));
+    require_all(run_threads, ranks, transports, sizes(ranks, ranks <= 4 ? most_bytes : most_bytes / 4));
   }
   require_same_bits(run_threads, kThreadSanitizer ? 3 : 6, transports);
 }
@@ -43,25 +51,25 @@ TEST_CASE("threads over the simulated network", "[sim]") {
     const std::string transports = "sim:" + std::to_string(seed);
     for (const int ranks : rank_counts({1, 2, 3, 5}, {2, 3})) {
       require_all(run_threads, ranks, transports, every_root(ranks));
-      require_all(run_threads, ranks, transports, every_size(ranks, kMiB / 16));
+      require_all(run_threads, ranks, transports, sizes(ranks, kMiB / 16));
     }
   }
-  for (const int ranks : rank_counts({2, 4, 6}, {3})) require_all(run_threads, ranks, "sim:5", every_type(ranks, 257));
+  for (const int ranks : rank_counts({2, 4, 6}, {3})) require_all(run_threads, ranks, "sim:5", types(ranks, 257));
   require_same_bits(run_threads, 4, "sim:6");
 }
 
 TEST_CASE("many threads", "[many]") {
   for (const char* transports : {"shm", "tcp"}) {
     for (const int ranks : rank_counts({16, 33}, {17})) {
-      std::vector<Spec> specs = every_size(ranks, 40'000);
-      for (const Spec& s : every_size(ranks, kMiB / 4)) {
+      std::vector<Spec> specs = sizes(ranks, 40'000);
+      for (const Spec& s : sizes(ranks, kMiB / 4)) {
         if (s.count % 3 == 0) specs.push_back(s);
       }
       require_all(run_threads, ranks, transports, specs);
       require_same_bits(run_threads, ranks, transports);
     }
   }
-  require_all(run_threads, 9, "sim:7", every_size(9, 5000));
+  require_all(run_threads, 9, "sim:7", sizes(9, 5000));
 }
 
 TEST_CASE("several MiB between threads", "[shm]") {

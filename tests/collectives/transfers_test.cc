@@ -223,7 +223,7 @@ void check_programs(RunJob run, int ranks, const std::string& transports, std::u
   REQUIRE(wrong_of(outcomes) == "");
 }
 
-constexpr std::uint32_t kShare = kThreadSanitizer ? 10 : kAddressSanitizer ? 4 : 1;
+constexpr std::uint32_t kShare = kThreadSanitizer ? 30 : kAddressSanitizer ? 4 : 1;
 
 }  // namespace
 

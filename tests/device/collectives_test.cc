@@ -111,10 +111,7 @@ Bytes input_of(int rank, std::size_t bytes, unsigned seed) {
   return all;
 }
 
-// As wholes: byte by byte, under a sanitizer, that took far longer than the code under test.
-bool equal(const Bytes& a, const Bytes& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
-}
+using tutti::internal::test::equal;
 bool equal(const std::vector<Bytes>& a, const std::vector<Bytes>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Bytes& x, const Bytes& y) { return equal(x, y); });
 }
@@ -263,12 +260,14 @@ TEST_CASE("every collective, types and operators") {
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{77}, std::size_t{5000}}) {
         compare(device, host, {&kind, ranks, count, tuttiFloat32, tuttiSum, ranks - 1, in_place});
       }
+      // Threads hand over a call alike for every type and operator.
+      if (kThreadSanitizer) continue;
       for (const tuttiDataType_t type : {tuttiInt8, tuttiUint64, tuttiFloat16, tuttiBfloat16, tuttiFloat64,
                                          tuttiFloat8e4m3, tuttiInt16, tuttiComplex128}) {
         compare(device, host, {&kind, ranks, 130, type, kind.combines ? tuttiProd : tuttiSum, 0, in_place});
       }
     }
-    if (!kind.combines) continue;
+    if (!kind.combines || kThreadSanitizer) continue;
     for (const tuttiRedOp_t op : {tuttiMax, tuttiMin, tuttiBor, tuttiLand}) {
       compare(device, host, {&kind, ranks, 130, tuttiInt32, op, 0, false});
     }
@@ -442,7 +441,7 @@ TEST_CASE("groups of calls and transfers") {
     check_success(tuttiRecv(recv.data(), own.size(), tuttiUint8, (r + 2) % kRanks, comm, one.get()), comm);
     check_success(tuttiGroupEnd(), comm);
     one.wait();
-    if (recv.get() != input_of((r + 2) % kRanks, own.size(), 3)) throw std::runtime_error("other bytes were received");
+    if (!equal(recv.get(), input_of((r + 2) % kRanks, own.size(), 3))) throw std::runtime_error("other bytes arrived");
     two.wait();
     for (int i = 0; i < 20; ++i) {
       if (sums[static_cast<std::size_t>(i)].get() != Bytes(100, std::byte(3 * i + 3)))

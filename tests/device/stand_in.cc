@@ -23,6 +23,13 @@ using tutti::internal::DirectMailbox;
   const std::shared_lock driver_lock(driver_mutex); \
   if (const int refused = enter(__VA_ARGS__); refused != 0) return refused  // NOLINT
 
+// As long again as it has slept, so that a stream that waits for long leaves the processor to others.
+template <class F>
+void sleep_until(F&& done) {
+  constexpr unsigned kLongestUs = 1000;
+  for (unsigned us = 20; !done(); us = us * 2 < kLongestUs ? us * 2 : kLongestUs) ::usleep(us);
+}
+
 // For tests: the number of objects that were not destroyed, page-locked blocks included. standInBreak(1): from now on
 // every call fails.
 CALL standInLive() {
@@ -96,7 +103,7 @@ static int map_block(Address* address, int fd, std::size_t bytes, int of) {
   if (device == MAP_FAILED || alias == MAP_FAILED) return kInvalidValue;
   *address = reinterpret_cast<Address>(device);
   const std::lock_guard lock(state_mutex);
-  blocks[*address] = {bytes, static_cast<std::byte*>(alias), next_id++, of, fd};
+  blocks[*address] = {bytes, static_cast<std::byte*>(alias), of, fd};
   ++live;
   return kSuccess;
 }
@@ -155,24 +162,12 @@ CALL cuDeviceGetUuid(Driver::Uuid* uuid, int device) {
   uuid->bytes[0] = static_cast<char>(device + 1);
   return kSuccess;
 }
-CALL cuMemGetAddressRange_v2(Address* base, std::size_t* bytes, Address address) {
-  const std::lock_guard lock(state_mutex);
-  auto at = blocks.upper_bound(address);
-  if (at == blocks.begin() || address - (--at)->first >= at->second.bytes) return kInvalidValue;
-  *base = at->first;
-  *bytes = at->second.bytes;
-  return kSuccess;
-}
 CALL cuPointerGetAttribute(void* value, int attribute, Address address) {
   const std::lock_guard lock(state_mutex);
   auto at = blocks.upper_bound(address);
   if (at == blocks.begin() || address - (--at)->first >= at->second.bytes) return kInvalidValue;
   if (attribute == Driver::kPointerMemoryType) std::memcpy(value, &Driver::kMemoryTypeDevice, sizeof(unsigned));
   if (attribute == Driver::kPointerDevice) std::memcpy(value, &at->second.device, sizeof at->second.device);
-  if (attribute == Driver::kPointerBufferId) std::memcpy(value, &at->second.id, sizeof at->second.id);
-  return kSuccess;
-}
-CALL cuPointerSetAttribute(const void* /*value*/, int /*attribute*/, Address /*address*/) {
   return kSuccess;
 }
 CALL cuMemHostRegister_v2(void* address, std::size_t /*bytes*/, unsigned /*flags*/) {
@@ -303,7 +298,7 @@ CALL cuStreamWaitValue32_v2(Driver::Stream stream, Address address, std::uint32_
       const std::uint32_t now = std::atomic_ref<std::uint32_t>(*word).load();
       return static_cast<std::int32_t>(now - value) >= 0;
     };
-    while (failures == before && !reached()) ::usleep(20);
+    sleep_until([&] { return failures != before || reached(); });
   });
 }
 CALL cuStreamWriteValue32_v2(Driver::Stream stream, Address address, std::uint32_t value, unsigned /*flags*/) {
@@ -365,9 +360,7 @@ CALL cuStreamWaitEvent(Driver::Stream stream, Driver::Event handle, unsigned /*f
     return kSuccess;
   }
   const std::uint64_t number = event->recorded;
-  return submit(stream, [=] {
-    while (event->reached < number) ::usleep(20);
-  });
+  return submit(stream, [=] { sleep_until([&] { return event->reached >= number; }); });
 }
 CALL cuEventQuery(Driver::Event handle) {
   ENTER(true);

@@ -42,7 +42,6 @@ inline constexpr int kCaptureWrongThread = 908;
 struct Block {
   std::size_t bytes;
   std::byte* alias;  // the host's address of it
-  std::uint64_t id;
   int device;
   int fd;  // of its memory, through which other processes access it
 };
@@ -82,7 +81,6 @@ struct Graph {
 inline std::mutex state_mutex;
 inline std::map<Address, Block> blocks;
 inline std::set<void*> pinned;
-inline std::uint64_t next_id = 1;
 inline std::atomic<int> live{0};
 inline std::atomic<int> global_captures{0};
 inline std::atomic<std::uint64_t> captures{0};

@@ -5,7 +5,8 @@ usage: commands.py SOURCE BUILD PAGE...
 
 They run in a folder of their own, which has links to what the repository has, so that `build/tools/tutti` is the one
 that was built; the programs are found by their names as well, as where tutti is installed, and so is the library, by
-pkg-config. A block that begins with ```sh untested: REASON is counted and not run. A block without a language has no
+pkg-config. Performance programs time only a few calls of each size: without -n they take as many as a good median needs,
+which is nearly all of the time of the commands. A block that begins with ```sh untested: REASON is counted and not run. A block without a language has no
 command: what looks like one is an error, so that none escapes. A block that begins with ```json file=NAME is that file.
 """
 
@@ -19,6 +20,7 @@ import tempfile
 import time
 
 SECONDS = 800  # of a block, on a machine that does other things as well
+TIMED_CALLS = 3  # of each size
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAMS = r"(?:\S*/)?(?:tutti|\w+_perf|meson|ninja|mpirun\S*|mpiexec|srun|torchrun|pip|python3?|cc|tools/\w+|perf/\w+)"
 COMMAND = re.compile(rf"^(?:\$ )?(?:\w+=\S+ )*{PROGRAMS} ", re.MULTILINE)
@@ -44,6 +46,24 @@ def write_files(page, folder):
         name = re.fullmatch(r"\w+ file=(\S+)", match.group(1))
         if name:
             (folder / name.group(1)).write_text(match.group(2), encoding="utf-8")
+
+
+def link_all(source, folder, left_out):
+    """Links in `folder` to all that `source` has but these names."""
+    for entry in source.iterdir():
+        if entry.name not in left_out:
+            (folder / entry.name).symlink_to(entry)
+
+
+def link_performance_programs(build, folder):
+    """What build/perf has; the programs are scripts that call them with -n, of which the last one counts."""
+    programs = [program for program in (build / "perf").glob("*_perf") if program.is_file()]
+    folder.mkdir()
+    link_all(build / "perf", folder, [program.name for program in programs])
+    for program in programs:
+        script = folder / program.name
+        script.write_text(f'#!/bin/sh\nexec "{program}" -n {TIMED_CALLS} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
 
 
 def environment(build, programs):
@@ -89,16 +109,17 @@ def main(source, build, pages):
         top = pathlib.Path(name)
         programs = top / "bin"
         programs.mkdir()
-        for program in [build / "tools/tutti", *build.glob("perf/*_perf")]:
+        link_performance_programs(build, top / "perf")
+        for program in [build / "tools/tutti", *(top / "perf").glob("*_perf")]:
             (programs / program.name).symlink_to(program)
         (programs / "tutti.pc").write_text(PACKAGE.format(source=source, build=build), encoding="utf-8")
         for page in pages:
             folder = top / page.stem
             folder.mkdir()
-            for entry in source.iterdir():
-                if entry.name not in (".git", "build"):
-                    (folder / entry.name).symlink_to(entry)
-            (folder / "build").symlink_to(build)
+            link_all(source, folder, [".git", "build"])
+            (folder / "build").mkdir()
+            link_all(build, folder / "build", ["perf"])
+            (folder / "build/perf").symlink_to(top / "perf")
             write_files(page, folder)
             for line, reason, script in blocks(page):
                 if reason:

@@ -66,23 +66,15 @@ void require_told(RunJobKind kind, const char* transports) {
   }
 }
 
-class Strict {
- public:
-  Strict() { ::setenv("TUTTI_CHECK", "strict", 1); }
-  Strict(const Strict&) = delete;
-  Strict& operator=(const Strict&) = delete;
-  ~Strict() { ::unsetenv("TUTTI_CHECK"); }
-};
-
 }  // namespace
 
 TEST_CASE("strict: a count that is 0 on only one side is a mismatch at that call (threads)", "[threads]") {
-  const Strict strict;
+  const Variable strict("TUTTI_CHECK", "strict");
   for (const char* transports : {"shm", "tcp"}) require_told(RunJobKind::kThreads, transports);
 }
 
 TEST_CASE("strict: a count that is 0 on only one side is a mismatch at that call (processes)", "[processes]") {
-  const Strict strict;
+  const Variable strict("TUTTI_CHECK", "strict");
   for (const char* transports : {"shm", "tcp"}) require_told(RunJobKind::kProcesses, transports);
 }
 

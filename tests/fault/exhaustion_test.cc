@@ -322,15 +322,15 @@ std::int64_t refuse_each(Quota& quota, const char* cause, Job job, const char* t
 }
 
 // No wait may last until these deadlines: that would be a timeout, which judge() refuses.
-class Setting {
+class Shortage {
  public:
-  explicit Setting(const std::string& init_timeout_ms) : timeout_(30'000) {
+  explicit Shortage(const std::string& init_timeout_ms) : timeout_(30'000) {
     exempt = true;
     ::setenv("TUTTI_INIT_TIMEOUT_MS", init_timeout_ms.c_str(), 1);
   }
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-  ~Setting() { ::unsetenv("TUTTI_INIT_TIMEOUT_MS"); }
+  Shortage(const Shortage&) = delete;
+  Shortage& operator=(const Shortage&) = delete;
+  ~Shortage() { ::unsetenv("TUTTI_INIT_TIMEOUT_MS"); }
 
  private:
   Timeout timeout_;
@@ -339,27 +339,27 @@ class Setting {
 }  // namespace
 
 TEST_CASE("no memory is an error of every rank, wherever it runs out", "[memory_shm]") {
-  const Setting setting(std::to_string(kInitMs));
+  const Shortage shortage(std::to_string(kInitMs));
   CHECK(refuse_each(memory, "out of memory", job_by_init_all, "shm", kStep) > 50);
 }
 
 TEST_CASE("no memory is an error of every rank, wherever it runs out, over TCP", "[memory_tcp]") {
-  const Setting setting(std::to_string(kInitMs));
+  const Shortage shortage(std::to_string(kInitMs));
   CHECK(refuse_each(memory, "out of memory", job_by_init_all, "tcp", kStep) > 50);
 }
 
 TEST_CASE("no memory is an error of every rank that joins by sockets", "[sockets]") {
-  const Setting setting("2000");
+  const Shortage shortage("2000");
   CHECK(refuse_each(memory, "out of memory", job_by_init_rank, "shm,tcp", 17) > 50);
 }
 
 TEST_CASE("no thread is an error of every rank", "[threads]") {
   for (const char* transports : {"shm", "tcp"}) {
-    const Setting setting(std::to_string(kInitMs));
+    const Shortage shortage(std::to_string(kInitMs));
     // Two ranks that join, and one progress thread.
     CHECK(refuse_each(thread_starts, "unavailable", job_by_init_all, transports, 1) >= 3);
   }
-  const Setting setting("2000");
+  const Shortage shortage("2000");
   // A root service, two control trees, and one progress thread.
   CHECK(refuse_each(thread_starts, "unavailable", job_by_init_rank, "shm,tcp", 1) >= 4);
 }

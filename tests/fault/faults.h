@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <new>
 #include <string>
 #include <thread>
@@ -14,6 +13,7 @@
 #include "catch_compat.h"
 #include "collectives/job.h"
 #include "os/clock.h"
+#include "variable.h"
 
 namespace tutti::internal::test {
 
@@ -25,12 +25,9 @@ inline bool contains(const std::string& text, const std::string& part) {
 }
 
 // Sets the timeout of the operations of the jobs made while it lives.
-class Timeout {
+class Timeout : public Variable {
  public:
-  explicit Timeout(int ms) { ::setenv("TUTTI_TIMEOUT_MS", std::to_string(ms).c_str(), 1); }
-  Timeout(const Timeout&) = delete;
-  Timeout& operator=(const Timeout&) = delete;
-  ~Timeout() { ::unsetenv("TUTTI_TIMEOUT_MS"); }
+  explicit Timeout(int ms) : Variable("TUTTI_TIMEOUT_MS", std::to_string(ms)) {}
 };
 
 // Text that this process and its forked children write to standard error during its life.

@@ -12,17 +12,6 @@ namespace {
 // Text in the notices and errors of the other ranks, for every refusing rank.
 constexpr const char* kRefused = " refused its operation 2: ";
 
-class Setting {
- public:
-  Setting(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-  ~Setting() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
-
 // How a rank calls.
 enum class Way { kBlocking, kStream, kGroup, kGroupInStream };
 constexpr Way kWays[] = {Way::kBlocking, Way::kStream, Way::kGroup, Way::kGroupInStream};
@@ -152,7 +141,7 @@ TEST_CASE("refusal: a rank that calls again continues with the others (processes
 
 TEST_CASE("refusal: a rank that calls again within the notice time fails no other rank, and a notice names it",
           "[processes]") {
-  const Setting notice("TUTTI_WAIT_NOTICE_MS", "20000");
+  const Variable notice("TUTTI_WAIT_NOTICE_MS", "20000");
   for (const char* transports : {"shm", "tcp"}) {
     for (const int refuser : {0, 3}) {
       StandardError captured;
@@ -168,7 +157,7 @@ TEST_CASE("refusal: a rank that calls again within the notice time fails no othe
 }
 
 TEST_CASE("refusal: in a communicator that was split off, it uses that communicator's rank numbers", "[processes]") {
-  const Setting notice("TUTTI_WAIT_NOTICE_MS", "700");
+  const Variable notice("TUTTI_WAIT_NOTICE_MS", "700");
   for (const char* transports : {"shm", "tcp"}) {
     const SharedMemory<std::atomic<int>> failed;
     const auto outcomes = run_processes(4, transports, [&](tuttiComm_t parent, int rank, int) {
@@ -205,20 +194,20 @@ TEST_CASE("refusal: in a communicator that was split off, it uses that communica
 }
 
 TEST_CASE("refusal: the others fail after the notice time if the rank does not call again (threads)", "[threads]") {
-  const Setting notice("TUTTI_WAIT_NOTICE_MS", "500");
+  const Variable notice("TUTTI_WAIT_NOTICE_MS", "500");
   for_all(run_threads, [](const Case& c) { CHECK(wrong_of(no_retry(c)) == ""); });
 }
 
 TEST_CASE("refusal: the others fail after the notice time if the rank does not call again (processes)", "[processes]") {
-  const Setting notice("TUTTI_WAIT_NOTICE_MS", "500");
+  const Variable notice("TUTTI_WAIT_NOTICE_MS", "500");
   for_all(run_processes, [](const Case& c) { CHECK(wrong_of(no_retry(c)) == ""); });
 }
 
 TEST_CASE("refusal: ranks that check each call beforehand get the reason as well", "[processes]") {
-  const Setting strict("TUTTI_CHECK", "strict");
+  const Variable strict("TUTTI_CHECK", "strict");
   for (const Way way : {Way::kBlocking, Way::kStream}) {
     CHECK(wrong_of(retry({run_processes, "shm", 3, way}, 300)) == "");
-    const Setting notice("TUTTI_WAIT_NOTICE_MS", "500");
+    const Variable notice("TUTTI_WAIT_NOTICE_MS", "500");
     CHECK(wrong_of(no_retry({run_processes, "tcp", 3, way})) == "");
   }
 }
@@ -287,7 +276,7 @@ TEST_CASE("refusal: the receiving rank hears of a refused send, which may be cal
   for (const char* transports : {"shm", "tcp"}) {
     for (const Way way : kWays) {
       for (const bool again : {true, false}) {
-        const Setting notice("TUTTI_WAIT_NOTICE_MS", again ? "20000" : "1500");
+        const Variable notice("TUTTI_WAIT_NOTICE_MS", again ? "20000" : "1500");
         const SharedMemory<std::atomic<int>> failed;
         const auto outcomes = run_processes(2, transports, [&](tuttiComm_t comm, int rank, int) {
           if (std::string wrong = warm_up(comm); !wrong.empty()) return Outcome{wrong};
@@ -321,7 +310,7 @@ TEST_CASE("refusal: the receiving rank hears of a refused send, which may be cal
 }
 
 TEST_CASE("refusal: a call after queued ones is reported when those are complete", "[processes]") {
-  const Setting notice("TUTTI_WAIT_NOTICE_MS", "1000");
+  const Variable notice("TUTTI_WAIT_NOTICE_MS", "1000");
   for (const char* transports : {"shm", "tcp"}) {
     const SharedMemory<std::atomic<int>> failed;
     const auto outcomes = run_processes(3, transports, [&](tuttiComm_t comm, int rank, int) {

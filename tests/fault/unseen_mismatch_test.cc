@@ -259,14 +259,6 @@ Outcome checked_when_queued(tuttiComm_t comm, int rank, int) {
   return Outcome{queued == tuttiSuccess ? names_both(result, text) : "it was not queued", 1};
 }
 
-class Strict {
- public:
-  Strict() { ::setenv("TUTTI_CHECK", "strict", 1); }
-  Strict(const Strict&) = delete;
-  Strict& operator=(const Strict&) = delete;
-  ~Strict() { ::unsetenv("TUTTI_CHECK"); }
-};
-
 }  // namespace
 
 TEST_CASE("broadcasts from different roots are a mismatch at the next operation", "[threads]") {
@@ -311,13 +303,13 @@ TEST_CASE("ranks that stay detect a mismatch with a rank that has left", "[threa
 }
 
 TEST_CASE("strict checks find every difference in the call itself", "[threads]") {
-  const Strict strict;
+  const Variable strict("TUTTI_CHECK", "strict");
   on_all(checked_at_once, "strict");
   on_all(checked_when_queued, "strict, queued");
 }
 
 TEST_CASE("strict checks change nothing for ranks that agree", "[threads]") {
-  const Strict strict;
+  const Variable strict("TUTTI_CHECK", "strict");
   for (const char* transports : {"shm", "tcp", "sim:5"}) {
     const auto outcomes = run_threads(3, transports, [](tuttiComm_t comm, int rank, int ranks) {
       return Outcome{Runner(comm, rank, ranks).run_all(every_root(ranks))};
@@ -352,7 +344,7 @@ TEST_CASE("processes find mismatches that exchange no data", "[processes]") {
   on_processes(then_destroy, "destroy");
   on_processes(destroy_one_after_the_other, "destroy in turn");
   on_processes(one_calls_less, "one call less");
-  const Strict strict;
+  const Variable strict("TUTTI_CHECK", "strict");
   on_processes(checked_at_once, "strict");
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The files that `meson install` installs are sufficient for a C program that only knows pkg-config, or CMake: to link
-# the shared library, and the archive if the build has one (-Ddefault_library=both or static). Usage: install_test.sh
-# BUILD_FOLDER CLIENT_SOURCE CC
+# the shared library, and the archive if the build has one (-Ddefault_library=both or static). Before that, the build
+# folder's own file for pkg-config is. Usage: install_test.sh BUILD_FOLDER CLIENT_SOURCE CC
 set -euo pipefail
 build=$1 client=$2
 export CC=$3
@@ -15,6 +15,7 @@ fail() {
 # uses LIBRARY.so PROGRAM: whether the program needs it from the loader.
 uses() { readelf -d "$2" | grep -q "NEEDED.*\[$1\."; }
 
+by_pkg_config "$build/meson-uninstalled" "$root" >"$root/log" 2>&1 || { cat "$root/log"; exit 1; }
 DESTDIR=$root meson install -C "$build" --no-rebuild --quiet >"$root/log" 2>&1 || { cat "$root/log"; exit 1; }
 # Like a prefix that was unpacked in another folder: no file may contain the original path.
 include=$(find "$root" -type d -path '*/include/tutti')

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Builds Debian's packages from the files that git has of this folder, according to debian/control and debian/rules, and
-# uses them from a separate folder: they are not installed. The last line has the counts. Usage: packages.sh FOLDER:
-# everything there is made again except the list of package names; the packages stay there.
+# uses them from a separate folder: they are not installed here. With "chroot" apt also installs them, with what they
+# depend on, into a base system of Debian. The last line has the counts. Usage: packages.sh FOLDER [chroot]: everything
+# there is made again, and the packages stay there; chroot needs root, mmdebstrap and a minute more.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 mkdir -p "$1"
@@ -37,6 +38,8 @@ dependencies() {
   done
 }
 
+readme_program() { awk '/^```c$/ { inside = 1; next } /^```$/ && inside { exit } inside' "$source/README.md"; }
+
 lint() { lintian --fail-on error --allow-root "$folder"/tutti_*.changes; }
 
 programs() {
@@ -48,7 +51,7 @@ programs() {
 # README's program under tutti run.
 example() {
   local flags
-  awk '/^```c$/ { inside = 1; next } /^```$/ && inside { exit } inside' "$source/README.md" >"$folder/example.c"
+  readme_program >"$folder/example.c"
   read -ra flags <<<"$(pkg_config_of "$root" --cflags --libs tutti)"
   cc -Wall -Werror "$folder/example.c" -o "$folder/example" "${flags[@]}"
   "$root/usr/bin/tutti" run -n 2 "$folder/example" | grep 'rank 1 of 2: sum 1'
@@ -71,6 +74,31 @@ with tutti.Communicator.from_environment() as comm:
     assert comm.all_reduce(numpy.ones(3))[2] == 1'
 }
 
+# As README and the documentation say, with apt, and a compiler for libtutti-dev.
+base_system() {
+  local base=$folder/base files
+  unset LD_LIBRARY_PATH
+  files=$(printf ',%s' "$folder"/*.deb)
+  # The hook shows the files to apt inside.
+  mmdebstrap --quiet --variant=minbase --hook-dir=/usr/share/mmdebstrap/hooks/file-mirror-automount \
+    --include="gcc,libc6-dev,pkg-config$files" bookworm "$base"
+  readme_program >"$base/program.c"
+  cat >"$base/module.py" <<'PYTHON'
+import numpy, tutti
+with tutti.Communicator.from_environment() as comm:
+    print(f"rank {comm.rank}: {comm.all_reduce(numpy.ones(3))[2]}")
+PYTHON
+  # With /proc, as every system has it; the mount ends with the namespace.
+  unshare --mount sh -ec 'mount -t proc proc "$1/proc"; exec chroot "$1" /bin/sh -ec "$2"' sh "$base" '
+    cd /tmp
+    cc /program.c -o program $(pkg-config --cflags --libs tutti)
+    tutti run -n 2 ./program | grep "rank 1 of 2: sum 1"
+    tutti run -n 2 -- all_reduce_perf -b 8 -e 64K -n 5 | grep "# Out of bounds values : 0 OK"
+    tutti run -n 2 -- python3 /module.py | grep "rank 1: 2.0"
+    tutti info | grep -E "^  verbs +yes"'
+  rm -rf "$base"
+}
+
 rm -rf "${folder:?}"/*
 mkdir -p "$folder/tutti" "$root"
 (cd "$source" && git ls-files -z | xargs -0 cp --parents -t "$folder/tutti")
@@ -81,6 +109,7 @@ if $succeeded; then
   libraries=$(dirname "$(find "$root" -name libtutti.so.0)")
   export LD_LIBRARY_PATH=$libraries
   for test in dependencies lint programs example ways mpi python_module; do check "$test" "$test"; done
+  [[ ${2:-} != chroot ]] || check 'in a base system' base_system
 fi
 check 'subproject' "$source/tests/install/subproject_test.sh" "$source" whole
 echo "$passed passed, $failed failed"

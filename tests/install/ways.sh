@@ -14,20 +14,21 @@ answers() {
   [[ $said == "$ways_answer" ]] || { echo "$*: said \"$said\", not \"$ways_answer\""; return 1; }
 }
 
-# pkg_config_of PREFIX ARGUMENT...: sees no other library's file.
+# pkg_config_of PREFIX ARGUMENT...: sees no other library's file. A folder meson-uninstalled is a prefix, too.
 pkg_config_of() {
   local file
-  file=$(find "$1" -name tutti.pc)
+  file=$(find "$1" -name tutti.pc -o -name tutti-uninstalled.pc)
   PKG_CONFIG_LIBDIR=${file%/*} pkg-config "${@:2}"
 }
 
 # by_pkg_config PREFIX FOLDER: the program gets the shared library, and the loader its folder.
 by_pkg_config() {
-  local flags
+  local flags folder
   rm -f "$2/by_pkg_config"
   read -ra flags <<<"$(pkg_config_of "$1" --cflags --libs tutti)"
   "${CC:-cc}" -std=c99 -Wall -Werror "$ways_source" -o "$2/by_pkg_config" "${flags[@]}"
-  answers env "LD_LIBRARY_PATH=$(pkg_config_of "$1" --variable=libdir tutti)" "$2/by_pkg_config"
+  read -r folder <<<"$(pkg_config_of "$1" --keep-system-libs --libs-only-L tutti)"
+  answers env "LD_LIBRARY_PATH=${folder#-L}" "$2/by_pkg_config"
 }
 
 # by_archive PREFIX FOLDER: libtutti.a, linked as in docs/installing.md for a system with both libraries.

@@ -22,7 +22,7 @@ said() {
 expect() {
   local wanted=$1 text=$2 status=0
   shift 2
-  timeout 100 "$vm" --build "$build" "$@" >"$work/log" 2>&1 || status=$?
+  timeout 200 "$vm" --build "$build" "$@" >"$work/log" 2>&1 || status=$?
   if ((status == 77)); then
     cat "$work/log"
     exit 77
@@ -47,11 +47,11 @@ expect_cases 1 '| rank 1 of 2' <<<'one() { echo "rank $1 of $2"; (($1 == 0)); };
 # Each guest has its own status; the first that is not 0 counts. Files are shared, the host's files are there, and
 # the second guest, like the first, has two NUMA nodes with a processor each.
 # shellcheck disable=SC2016
-expect 3 '^\[1\] output of the second' --timeout 60 --guests 2 --numa 2 --memory 2G -- bash -c '
+expect 3 '^\[1\] output of the second' --timeout 180 --guests 2 --numa 2 --memory 2G -- bash -c '
   touch "$RDMA_VM_SHARED/here.$RDMA_VM_GUEST"
   until [[ -e $RDMA_VM_SHARED/here.$((1 - RDMA_VM_GUEST)) ]]; do sleep 0.1; done
   ((RDMA_VM_GUEST == 0)) || { echo output of the second; [[ -f $0 && $(cat /sys/devices/system/node/node1/cpulist) == 1 ]] && exit 3; }' "$(realpath "${BASH_SOURCE[0]}")"
-expect 125 'Kernel panic' --timeout 60 -- sh -c 'echo c >/proc/sysrq-trigger'
+expect 125 'Kernel panic' --timeout 180 -- sh -c 'echo c >/proc/sysrq-trigger'
 expect 124 'has not ended within 20 s' --timeout 20 -- sleep 1000
 # No process of it is left running.
 if pgrep -f "qemu.*$(realpath "$build")/rdma_vm/run" >/dev/null; then

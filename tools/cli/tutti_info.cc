@@ -125,8 +125,8 @@ SettingLine setting_line(const Variable& variable) {
   const std::string name(variable.name);
   const auto given = environment_variable(name.c_str());
   SettingLine line{name,
-                   given ? (name == "TUTTI_SECRET" ? "(not shown)" : *given) : std::string(variable.fallback),
-                   std::string(variable.fallback),
+                   given ? (name == "TUTTI_SECRET" ? "(not shown)" : *given) : fallback_of(variable),
+                   fallback_of(variable),
                    given ? "environment" : "default",
                    std::string(variable.meaning) +
                        (variable.decides == Decides::kRankZero ? "; rank 0's value holds for all ranks" : ""),

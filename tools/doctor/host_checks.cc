@@ -38,7 +38,7 @@ Checks check_settings() {
     if (read.is_ok() && name == "TUTTI_VERBS") read = transport::verbs::parse_options(*value).status();
     if (read.is_ok()) continue;
     checks.push_back({name == "TUTTI_LOG" ? Verdict::kWarn : Verdict::kFail, name, read.message(),
-                      fmt::format("correct or unset it; its default is {}", variable.fallback)});
+                      fmt::format("correct or unset it; its default is {}", fallback_of(variable))});
   }
   for (const UnknownVariable& unknown : unknown_names()) {
     checks.push_back({Verdict::kWarn, unknown.name, "tutti does not know it, and ignores it",

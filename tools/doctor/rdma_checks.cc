@@ -219,11 +219,4 @@ Check check_registration_cache() {
           "allow userfaultfd(2), or use memory from tuttiMemAlloc"};
 }
 
-Check check_dmabuf(const std::string& device) {
-  std::string why;
-  if (supports_dmabuf(device, &why)) return {Verdict::kOk, "dmabuf on " + device, "can be registered", ""};
-  return {Verdict::kOk, "dmabuf on " + device,
-          fmt::format("not supported ({}): memory of GPUs goes through the host's", why), ""};
-}
-
 }  // namespace tutti::internal::tools

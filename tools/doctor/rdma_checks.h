@@ -31,7 +31,5 @@ Check check_locked_memory(std::optional<std::uint64_t> limit_bytes, bool privile
 Check check_own_locked_memory();
 // Whether user memory can stay registered between operations.
 Check check_registration_cache();
-// Whether memory of GPUs can be registered.
-Check check_dmabuf(const std::string& device);
 
 }  // namespace tutti::internal::tools

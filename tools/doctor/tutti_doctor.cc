@@ -138,11 +138,6 @@ void examine_ports(const verbs::Options& options, Report* report) {
     report->add(check_losses(roots, finding));
   }
   const std::vector<verbs::Port> chosen = choose(findings.value(), options, report);
-  std::vector<std::string> devices;
-  for (const verbs::Port& port : chosen) {
-    if (std::find(devices.begin(), devices.end(), port.device) == devices.end()) devices.push_back(port.device);
-  }
-  for (const std::string& device : devices) report->add(check_dmabuf(device));
   for (const verbs::Port& port : chosen) {
     report->begin(fmt::format("loopback over {}:{}", port.device, port.port));
     report->add(check_loopback(port, options));

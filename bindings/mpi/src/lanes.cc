@@ -193,6 +193,7 @@ Attempt join(const Asking& asking) {
   // same, and a host that is gone after the init timeout, as an operation's timeout of INT_MAX does not count for that.
   tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER;
   if (!config().has_timeout) settings.timeout_ms = INT_MAX;
+  settings.survivors = "off";  // an MPI program expects the error
   const Inside inside;
   attempt.result = tuttiCommInitRankConfig(&attempt.comm, asking.ranks, message.id, asking.rank, &settings);
   if (attempt.result != tuttiSuccess) attempt.why = tuttiGetLastError(nullptr);

@@ -22,6 +22,7 @@ typedef struct {
   int wait_notice_ms;
   int tcp_streams;
   int progress_threads;
+  int straggler_ms;
   int CTAPolicy;
   const char *transports;
   const char *interface;
@@ -32,6 +33,7 @@ typedef struct {
   const char *verbs;
   const char *cross_memory;
   const char *device;
+  const char *survivors;
 } tuttiConfig_t;
 
 
@@ -56,6 +58,7 @@ tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId *id);
 tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
 tuttiResult_t tuttiCommAgree(tuttiComm_t comm, uint64_t *flag);
 tuttiResult_t tuttiCommGetFailed(tuttiComm_t comm, int *ranks, int capacity, int *count);
+tuttiResult_t tuttiCommGetContributors(tuttiComm_t comm, int *ranks, int capacity, int *count);
 tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int *excludeRanksList, int excludeRanksCount, tuttiComm_t *newcomm,
     const tuttiConfig_t *config, int shrinkFlags);
 tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nRanks, const tuttiUniqueId *id, int rank, tuttiComm_t *newcomm,

@@ -1,6 +1,7 @@
 """Finds and loads libtutti.so, and turns its results into exceptions."""
 
 import os
+import shlex
 import subprocess
 from typing import Any
 
@@ -20,10 +21,12 @@ ffi.cdef(DECLARATIONS)
 
 def _folders_of_pkg_config() -> list[str]:
     try:
-        found = subprocess.run(["pkg-config", "--variable=libdir", "tutti"], capture_output=True, text=True, check=True)
+        # Not the variable libdir, which names no folder in Meson's file for a build folder (tutti-uninstalled.pc).
+        command = ["pkg-config", "--libs-only-L", "tutti"]
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return []
-    return [found.stdout.strip()]
+    return [flag.removeprefix("-L") for flag in shlex.split(found.stdout)]
 
 
 def _load() -> Any:

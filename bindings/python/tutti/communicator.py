@@ -2,7 +2,7 @@
 
 import enum
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -167,8 +167,16 @@ class Communicator(VectorCollectives):
 
     def failed(self) -> list[int]:
         """The ranks that have died, as found by agree(), shrink() and grow() so far. Waits for no rank."""
+        return self._list(lib.tuttiCommGetFailed)
+
+    def contributors(self) -> list[int]:
+        """The ranks whose data the last collective contains: all, except in survivor mode. Waits for no rank."""
+        return self._list(lib.tuttiCommGetContributors)
+
+    def _list(self, call: Callable[..., int]) -> list[int]:
+        """The ranks that a function of the library writes."""
         ranks, count = ffi.new("int[]", self.size), ffi.new("int *")
-        check(lib.tuttiCommGetFailed(self.handle, ranks, self.size, count))
+        check(call(self.handle, ranks, self.size, count))
         return list(ranks[0 : count[0]])
 
     def unique_id(self) -> bytes:

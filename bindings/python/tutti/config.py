@@ -36,6 +36,7 @@ class Config:
     wait_notice_ms: int | None = None
     tcp_streams: int | None = None
     progress_threads: int | None = None
+    straggler_ms: int | None = None
     transports: str | None = None
     interface: str | None = None
     port_range: str | None = None
@@ -44,6 +45,7 @@ class Config:
     check: str | None = None
     verbs: str | None = None
     cross_memory: str | None = None
+    survivors: str | None = None
 
     def __new__(cls, *_values: object, **given: object) -> "Config":
         """Refuses an unknown name, and suggests the field that was probably meant."""

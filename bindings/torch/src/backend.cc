@@ -157,13 +157,20 @@ std::uint64_t Backend::agree(std::uint64_t flag) {
   return flag;
 }
 
-std::vector<int> Backend::failed() {
-  const tuttiComm_t comm = collectives_->comm();
+std::vector<int> Backend::listed(ListRanks list, const char* what) {
+  std::vector<int> ranks(static_cast<std::size_t>(size_));
   int count = 0;
-  check(tuttiCommGetFailed(comm, nullptr, 0, &count), "failed");
-  std::vector<int> ranks(static_cast<std::size_t>(count));
-  check(tuttiCommGetFailed(comm, ranks.data(), count, &count), "failed");
+  check(list(collectives_->comm(), ranks.data(), size_, &count), what);
+  ranks.resize(static_cast<std::size_t>(count));
   return ranks;
+}
+
+std::vector<int> Backend::failed() {
+  return listed(tuttiCommGetFailed, "failed");
+}
+
+std::vector<int> Backend::contributors() {
+  return listed(tuttiCommGetContributors, "contributors");
 }
 
 c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<std::int64_t>& ranks_to_exclude, int shrink_flags,

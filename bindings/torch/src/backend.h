@@ -101,9 +101,10 @@ class Backend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& opts) override;
-  // tuttiCommAgree and tuttiCommGetFailed, of this group.
+  // tuttiCommAgree, tuttiCommGetFailed and tuttiCommGetContributors, of this group.
   std::uint64_t agree(std::uint64_t flag);
   std::vector<int> failed();
+  std::vector<int> contributors();
   // For torch.distributed.shrink_group(), which numbers the ranks of the new group by its list: an error on all ranks,
   // without effect, if another rank has died.
   c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& ranks_to_exclude, int shrink_flags,
@@ -114,6 +115,8 @@ class Backend final : public c10d::Backend {
 
  private:
   using QueuePtr = std::shared_ptr<DeviceQueue>;
+  using ListRanks = tuttiResult_t (*)(tuttiComm_t, int*, int, int*);
+  std::vector<int> listed(ListRanks list, const char* what);
   // A call as the flight recorder sees it.
   struct Recorded {
     Recorder::Call call;

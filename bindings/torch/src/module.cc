@@ -120,6 +120,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           pybind11::call_guard<pybind11::gil_scoped_release>())
       .def("agree", &Backend::agree, pybind11::arg("flag"), pybind11::call_guard<pybind11::gil_scoped_release>())
       .def("failed", &Backend::failed, pybind11::call_guard<pybind11::gil_scoped_release>())
+      .def("contributors", &Backend::contributors, pybind11::call_guard<pybind11::gil_scoped_release>())
       .def("get_error", &Backend::getError, pybind11::call_guard<pybind11::gil_scoped_release>())
       // For ranks outside a new group: its members join through their store and need no other rank.
       .def("perform_nocolor_split", [](Backend&, const at::Device&) {});

@@ -61,6 +61,7 @@ tuttiConfig_t config_of(std::chrono::milliseconds init_timeout, std::chrono::mil
   if (!device.empty()) config.device = device.c_str();
   config.init_timeout_ms = in_int(init_timeout);
   config.timeout_ms = in_int(timeout);
+  if (!device.empty()) config.survivors = "off";  // which works on host memory only
   return config;
 }
 

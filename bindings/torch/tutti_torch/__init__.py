@@ -33,7 +33,16 @@ try:
 except ImportError:  # torch was built without gloo
     _ProcessGroupWrapper = ()
 
-__all__ = ["ProcessGroupTutti", "agree", "dump_flight_record", "failed", "flight_record", "monitored_barrier", "version"]
+__all__ = [
+    "ProcessGroupTutti",
+    "agree",
+    "contributors",
+    "dump_flight_record",
+    "failed",
+    "flight_record",
+    "monitored_barrier",
+    "version",
+]
 
 # The backend of one process group, as ``ProcessGroupTutti(store, rank, size, timeout)``: for programs that make process
 # groups themselves, without ``init_process_group``. The timeout is a ``datetime.timedelta``, by default torch's. The
@@ -92,6 +101,12 @@ def failed(group: dist.ProcessGroup | None = None) -> list[int]:
     """The ranks of the group that have died, ascending, as found by the calls of ``agree`` and of
     ``torch.distributed.distributed_c10d.shrink_group`` so far: the same on all ranks."""
     return _backend(group).failed()
+
+
+def contributors(group: dist.ProcessGroup | None = None) -> list[int]:
+    """The ranks whose data is in the group's last successful collective, ascending: all, except in survivor mode
+    (TUTTI_SURVIVORS=on)."""
+    return _backend(group).contributors()
 
 
 def flight_record() -> dict[str, Any]:

@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 
+#include "base/symbol.h"
 #include "control/tree_shape.h"
 #include "join/unique_id.h"
 #include "os/mutex.h"
@@ -45,13 +45,10 @@ Result<Library> open_library() {
   void* handle = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) return Status::invalid_usage(fmt::format("the launcher speaks PMIx: {}", ::dlerror()));
   Library library;
-  const auto find = [handle](const char* name, auto* function) {
-    *function = reinterpret_cast<std::remove_reference_t<decltype(*function)> >(::dlsym(handle, name));
-    return *function != nullptr;
-  };
-  const bool complete = find("PMIx_Init", &library.init) && find("PMIx_Finalize", &library.finalize) &&
-                        find("PMIx_Put", &library.put) && find("PMIx_Commit", &library.commit) &&
-                        find("PMIx_Fence_nb", &library.fence) && find("PMIx_Get", &library.get);
+  const bool complete =
+      find_symbol(handle, "PMIx_Init", &library.init) && find_symbol(handle, "PMIx_Finalize", &library.finalize) &&
+      find_symbol(handle, "PMIx_Put", &library.put) && find_symbol(handle, "PMIx_Commit", &library.commit) &&
+      find_symbol(handle, "PMIx_Fence_nb", &library.fence) && find_symbol(handle, "PMIx_Get", &library.get);
   if (!complete) return Status::invalid_usage("libpmix.so.2 lacks a function that tutti needs");
   return library;
 }

@@ -30,7 +30,8 @@ class SocketConnector final : public Connector {
  public:
   // `job_ranks`: of each rank its number in the communicator that joined.
   SocketConnector(const Settings& settings, bool allow_unix, bool allow_tcp, std::uint64_t communicator, int rank,
-                  std::vector<int> job_ranks, const Secret& secret, std::shared_ptr<Listeners> listeners)
+                  std::vector<int> job_ranks, const Secret& secret, std::shared_ptr<Listeners> listeners,
+                  std::shared_ptr<Reconnector> reconnector)
       : settings_(settings),
         allow_unix_(allow_unix),
         allow_tcp_(allow_tcp),
@@ -38,7 +39,8 @@ class SocketConnector final : public Connector {
         rank_(rank),
         job_ranks_(std::move(job_ranks)),
         secret_(secret),
-        listeners_(std::move(listeners)) {
+        listeners_(std::move(listeners)),
+        reconnector_(std::move(reconnector)) {
     listeners_->subscribe(communicator_, std::max<std::size_t>(1, job_ranks_.size()) * kMostKept);
   }
   ~SocketConnector() override { listeners_->unsubscribe(communicator_); }
@@ -52,6 +54,7 @@ class SocketConnector final : public Connector {
     if (communicator_ == 0) listeners_->limit_queues(peers_.size());
   }
   bool attend_listeners() override { return listeners_->attend(); }
+  [[nodiscard]] Reconnector& reconnector() override { return *reconnector_; }
   [[nodiscard]] std::unique_ptr<Connector> split(std::uint64_t communicator, const std::vector<int>& members,
                                                  const Settings& settings) const override;
   void watch_stalls(StallWatch* watch) override { stalls_ = watch; }
@@ -87,6 +90,8 @@ class SocketConnector final : public Connector {
   Status check(const std::vector<int>& peers) const;
   Status begin(int peer, Attempt* attempt) const;
   Status begin_tcp(Dialling* dialling, bool shared) const;
+  Result<std::vector<net::Address>> addresses_of(int peer) const;
+  void let_reconnect(PeerConnection* channel) const;
   Result<bool> begin_unix(Dialling* dialling, bool shared) const;
   Status advance(const net::PollSet& set, Attempt* attempt) const;
   void collect(const Attempt& attempt) const;
@@ -120,6 +125,7 @@ class SocketConnector final : public Connector {
   const std::vector<int> job_ranks_;  // empty: the same
   const Secret secret_;
   const std::shared_ptr<Listeners> listeners_;
+  const std::shared_ptr<Reconnector> reconnector_;
   RankTable<PeerInfo> peers_;
   std::vector<ConnectionSpec> specs_;
   std::map<int, Arrived> arrived_;  // by rank; also early ones, for a later connect()
@@ -140,7 +146,7 @@ std::unique_ptr<Connector> SocketConnector::split(std::uint64_t communicator, co
   const auto self = std::find(members.begin(), members.end(), rank_);
   return std::make_unique<SocketConnector>(settings, allow_unix_, allow_tcp_, communicator,
                                            static_cast<int>(self - members.begin()), std::move(job_ranks), secret_,
-                                           listeners_);
+                                           listeners_, reconnector_);
 }
 
 std::string SocketConnector::who(int peer) const {
@@ -205,12 +211,8 @@ Status SocketConnector::begin_tcp(Dialling* dialling, bool shared) const {
     return Status::remote(fmt::format("no allowed transport reaches {} (TUTTI_TRANSPORTS={})", who(dialling->peer),
                                       settings_.transports));
   }
-  std::vector<net::Address> targets;
-  for (const std::string& text : peer.tcp_addresses) {
-    Result<net::Address> address = net::parse_address(text);
-    if (!address.is_ok()) return address.status().with_context(who(dialling->peer));
-    targets.push_back(*address);
-  }
+  Result<std::vector<net::Address>> targets = addresses_of(dialling->peer);
+  if (!targets.is_ok()) return targets.status();
   const bool near = info_of(rank_).same_machine(peer);
   const int chosen = settings_.tcp_streams > 0 ? settings_.tcp_streams : near ? 1 : kStreamsToOtherMachines;
   const int wanted = spec_of(dialling->peer).streams;
@@ -220,8 +222,33 @@ Status SocketConnector::begin_tcp(Dialling* dialling, bool shared) const {
   dialling->dials.clear();
   dialling->sockets.clear();
   dialling->sockets.resize(static_cast<std::size_t>(streams));
-  for (int i = 0; i < streams; ++i) dialling->dials.push_back(dial(targets, dialling->peer, i, streams, shared));
+  for (int i = 0; i < streams; ++i) dialling->dials.push_back(dial(*targets, dialling->peer, i, streams, shared));
   return {};
+}
+
+Result<std::vector<net::Address>> SocketConnector::addresses_of(int peer) const {
+  std::vector<net::Address> addresses;
+  for (const std::string& text : info_of(peer).tcp_addresses) {
+    Result<net::Address> address = net::parse_address(text);
+    if (!address.is_ok()) return address.status().with_context(who(peer));
+    addresses.push_back(*address);
+  }
+  return addresses;
+}
+
+// Without the peer's addresses its streams cannot be made anew, which the link then says.
+void SocketConnector::let_reconnect(PeerConnection* channel) const {
+  if (channel->kind != ConnectionKind::kTcp || !reconnector_->has_begun()) return;
+  channel->reconnector = reconnector_;
+  Reconnector::Peer& peer = channel->reconnect_peer;
+  peer.communicator = communicator_;
+  peer.rank = channel->peer;
+  peer.job_rank = job_rank_of(channel->peer);
+  peer.dialled = channel->dialled;
+  peer.name = who(channel->peer);
+  peer.silence_ms = channel->silence_ms;
+  if (auto addresses = addresses_of(channel->peer); addresses.is_ok()) peer.addresses = std::move(*addresses);
+  peer.first_is_sure = net::leads_to_peer(peer.addresses, info_of(rank_).tcp_addresses);
 }
 
 std::unique_ptr<net::Dial> SocketConnector::dial(const std::vector<net::Address>& targets, int peer, int index,
@@ -406,6 +433,7 @@ PeerConnection SocketConnector::hand_over(int peer, Attempt* attempt) const {
     channel.kind = arrived.kind;
     channel.sockets = std::move(arrived.sockets);
     attempt->arrived->erase(peer);
+    let_reconnect(&channel);
     return channel;
   }
   const auto at = std::find_if(attempt->dialling.begin(), attempt->dialling.end(),
@@ -419,6 +447,7 @@ PeerConnection SocketConnector::hand_over(int peer, Attempt* attempt) const {
       net::set_unpaced_if_local(socket.get());
     }
   }
+  let_reconnect(&channel);
   return channel;
 }
 
@@ -429,8 +458,10 @@ Result<std::unique_ptr<Connector>> Connector::listen(const Settings& settings, b
                                                      PeerInfo* info) {
   auto listeners = std::make_shared<Listeners>(secret, rank);
   if (Status s = listeners->open(settings, allow_unix, allow_tcp, best, info); !s.is_ok()) return s;
-  return std::unique_ptr<Connector>(std::make_unique<SocketConnector>(
-      settings, allow_unix, allow_tcp, 0, rank, std::vector<int>(), secret, std::move(listeners)));
+  auto reconnector = std::make_shared<Reconnector>(secret, rank, listeners);
+  return std::unique_ptr<Connector>(std::make_unique<SocketConnector>(settings, allow_unix, allow_tcp, 0, rank,
+                                                                      std::vector<int>(), secret, std::move(listeners),
+                                                                      std::move(reconnector)));
 }
 
 }  // namespace tutti::internal

@@ -24,6 +24,7 @@
 #include "join/unique_id.h"
 #include "os/clock.h"
 #include "os/unique_fd.h"
+#include "transport/connections/reconnector.h"
 
 namespace tutti::internal {
 
@@ -42,8 +43,11 @@ struct ConnectionSpec {
 struct PeerConnection {
   ConnectionKind kind = ConnectionKind::kTcp;
   int peer = -1;
-  bool dialled = false;           // by this side
-  std::int64_t silence_ms = 0;    // of TCP: the limit of net::is_silent()
+  bool dialled = false;         // by this side
+  std::int64_t silence_ms = 0;  // of TCP: the limit of net::is_silent()
+  // Of TCP, if streams are made anew (null: they are not): makes them, and what it must know of the peer.
+  std::shared_ptr<Reconnector> reconnector{};
+  Reconnector::Peer reconnect_peer{};
   std::vector<UniqueFd> sockets;  // one Unix socket, or the TCP streams in the same order on both sides
 };
 
@@ -66,6 +70,8 @@ class Connector {
   // Looks after the listeners while no connect() does: closes connections that do not prove the secret. Does not wait.
   // True: should be called again soon. After set_peers(); any thread.
   virtual bool attend_listeners() = 0;
+  // Makes the streams of this rank's links anew. After begin(), the control tree's thread must run its poll loop.
+  [[nodiscard]] virtual Reconnector& reconnector() = 0;
   // Called while connect() waits. Outlives the connector.
   virtual void watch_stalls(StallWatch* watch) = 0;
 

@@ -21,6 +21,8 @@ namespace {
 
 // Limit of untaken shared connections from one rank: one, which has one stream, and one of an earlier attempt.
 constexpr std::size_t kMostShared = 2;
+// Limit of untaken connections for streams.
+constexpr std::size_t kMostStreamConnections = 1024;
 // Limits of the kernel's queue of connections. Many communicators may connect at the same time, so that small jobs need
 // more than one for each rank and stream.
 constexpr std::size_t kShortestQueue = 256;
@@ -161,6 +163,17 @@ std::vector<net::Authenticated> Listeners::take(std::uint64_t communicator) {
   return std::exchange(mailbox(communicator).kept, {});
 }
 
+void Listeners::subscribe_streams(int bell) {
+  const MutexLock lock(mutex_);
+  streams_.most = kMostStreamConnections;
+  streams_.bell = bell;
+}
+
+std::vector<net::Authenticated> Listeners::take_streams() {
+  const MutexLock lock(mutex_);
+  return std::exchange(streams_.kept, {});
+}
+
 void Listeners::deliver(std::vector<net::Authenticated> connections) {
   if (connections.empty()) return;
   const MutexLock lock(mutex_);
@@ -170,7 +183,9 @@ void Listeners::deliver(std::vector<net::Authenticated> connections) {
       log::debug("closed a connection for a communicator that this rank has left");
       continue;
     }
-    Mailbox& box = mailbox(communicator);
+    const bool is_stream = connection.peer.purpose == net::Purpose::kStream;
+    if (is_stream && streams_.most == 0) continue;
+    Mailbox& box = is_stream ? streams_ : mailbox(communicator);
     if (box.kept.size() >= box.most) box.kept.erase(box.kept.begin());
     box.kept.push_back(std::move(connection));
     EventFd::ring(box.bell);
@@ -234,6 +249,7 @@ Listeners::Visit::~Visit() {
   }
   if (!attends_) return;
   listeners_.attended_ = false;
+  EventFd::ring(listeners_.streams_.bell);
   for (const auto& [communicator, box] : listeners_.mailboxes_) EventFd::ring(box.bell);
 }
 

@@ -67,6 +67,12 @@ class Listeners {
   // The connections that arrived for it since the last call.
   std::vector<net::Authenticated> take(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
 
+  // From now on connections for streams of links (Purpose::kStream) are kept if their communicator has a mailbox, and
+  // ring `bell`. It also rings when a thread that attends the sockets leaves.
+  void subscribe_streams(int bell) TUTTI_EXCLUDES(mutex_);
+  // Those that arrived since the last call.
+  std::vector<net::Authenticated> take_streams() TUTTI_EXCLUDES(mutex_);
+
   // One round, without waiting: accepts, authenticates, closes. True: connections are not authenticated yet, so the
   // next round should follow soon. Does nothing if a thread attends the sockets already.
   bool attend() TUTTI_EXCLUDES(mutex_);
@@ -116,6 +122,7 @@ class Listeners {
   Mutex mutex_;
   bool attended_ TUTTI_GUARDED_BY(mutex_) = false;
   std::map<std::uint64_t, Mailbox> mailboxes_ TUTTI_GUARDED_BY(mutex_);
+  Mailbox streams_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace tutti::internal

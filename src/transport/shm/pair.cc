@@ -124,7 +124,7 @@ Result<std::unique_ptr<PairLinkMemory>> Pair::open(std::uint64_t id, Turns turns
 
 void Pair::forget(std::uint64_t id) {
   const MutexLock lock(mutex_);
-  receive_all();
+  if (has_told() || !channel_.all_sent()) receive_all();
   links_.forget(id);
 }
 

@@ -28,10 +28,16 @@ class TcpTransport final : public PlainTransport {
   [[nodiscard]] std::optional<ConnectionSpec> connects_by() const override {
     return ConnectionSpec{ConnectionKind::kTcp};
   }
-  Result<std::unique_ptr<transport::Link>> make_link(PeerConnection channel, const LinkOwner&, Deadline) override {
+  Result<std::unique_ptr<transport::Link>> make_link(PeerConnection channel, const LinkOwner& owner,
+                                                     Deadline) override {
     transport::tcp::Options options;
     options.peer = channel.peer;
     options.silence_ms = channel.silence_ms;
+    if (owner.ranks.settings.reconnect_ms > 0 && channel.reconnector != nullptr) {
+      options.reconnect =
+          transport::tcp::Reconnect{std::move(channel.reconnector), std::move(channel.reconnect_peer), &owner.failure,
+                                    owner.ranks.settings.reconnect_ms, owner.wakeup_fd.fd()};
+    }
     return transport::tcp::make_link(std::move(channel.sockets), options);
   }
 };

@@ -11,11 +11,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "net/socket.h"
 #include "transport/plain.h"
+#include "transport/tcp/kept_streams.h"
 #include "transport/tcp/recv.h"
 #include "transport/tcp/send.h"
 
@@ -44,11 +44,14 @@ LaneTraits make_traits() {
 // event.
 class TcpLink final : public PlainLink {
  public:
-  TcpLink(std::vector<UniqueFd> streams, const Options& options)
-      : streams_(std::move(streams)),
-        fds_(raw(streams_)),
-        send_(fds_, options, make_traits()),
-        recv_(fds_, options, make_traits()) {}
+  // Has the streams itself, or they are kept.
+  TcpLink(std::vector<int> fds, std::vector<UniqueFd> streams, std::unique_ptr<KeptStreams> kept,
+          const Options& options)
+      : fds_(std::move(fds)),
+        kept_(std::move(kept)),
+        streams_(std::move(streams)),
+        send_(fds_, kept_.get(), options, make_traits()),
+        recv_(fds_, kept_.get(), options, make_traits()) {}
 
   // Data of a failed connection may never be acknowledged.
   ~TcpLink() override {
@@ -61,17 +64,26 @@ class TcpLink final : public PlainLink {
   RecvLane& recv() override { return recv_; }
 
   // Earlier events are reported by the set.
-  bool arm() override { return true; }
+  bool arm() override {
+    if (kept_ == nullptr) [[likely]]
+      return true;
+    bool changed = false;
+    const bool quiet = kept_->arm(&fds_, &changed);
+    if (changed) forget_watch();
+    return quiet;
+  }
   void disarm() override {}
   [[nodiscard]] std::span<const int> wait_fds() const override { return fds_; }
   [[nodiscard]] bool sent() override {
+    if (kept_ != nullptr) return kept_->sent();
     return std::all_of(streams_.begin(), streams_.end(), [](const UniqueFd& stream) {
       int unsent = 0;
       return ::ioctl(stream.get(), SIOCOUTQNSD, &unsent) != 0 || unsent == 0;
     });
   }
   // The peer's kernel acknowledges the end of a stream, and everything before it, at once. It delays other
-  // acknowledgements by up to 40 ms as long as the peer sends nothing.
+  // acknowledgements by up to 40 ms as long as the peer sends nothing. A stream that is made anew has no end before
+  // this rank leaves: the peer could not tell it from a break.
   void end_sending() noexcept override {
     for (const UniqueFd& stream : streams_) {
       net::end_silence_watch(stream.get());
@@ -80,23 +92,33 @@ class TcpLink final : public PlainLink {
   }
   // Acknowledged bytes are delivered. A broken connection delivers nothing more.
   bool flushed() override {
+    if (kept_ != nullptr) return kept_->flushed();
     return std::all_of(streams_.begin(), streams_.end(), [](const UniqueFd& stream) {
       int unacknowledged = 0;
       return ::ioctl(stream.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
     });
   }
+  void send_leave_notice() override {
+    if (kept_ != nullptr) kept_->leave();
+  }
 
   // Sent data still arrives.
-  void revoke() noexcept override { end_sending(); }
+  void revoke() noexcept override {
+    if (kept_ != nullptr) kept_->revoke();
+    end_sending();
+  }
 
  private:
-  const std::vector<UniqueFd> streams_;
-  const std::vector<int> fds_;  // theirs
+  std::vector<int> fds_;
+  const std::unique_ptr<KeptStreams> kept_;  // null: streams are not made anew
+  const std::vector<UniqueFd> streams_;      // none if they are kept
   TcpSend send_;
   TcpRecv recv_;
 };
 
-Status prepare(int fd, const Options& options) {
+}  // namespace
+
+Status prepare_stream(int fd, const Options& options) {
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return Status::system("fcntl of a stream", errno);
   const int on = 1;
@@ -111,18 +133,22 @@ Status prepare(int fd, const Options& options) {
   return Status::ok();
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Link>> make_link(std::vector<UniqueFd> streams, Options options) {
   if (streams.empty() || streams.size() > kMaxStreams) {
     return Status::invalid_argument(fmt::format("a tcp link has 1 to {} streams, not {}", kMaxStreams, streams.size()));
   }
   for (const UniqueFd& stream : streams) {
-    if (Status status = prepare(stream.get(), options); !status.is_ok()) {
+    if (Status status = prepare_stream(stream.get(), options); !status.is_ok()) {
       return status.with_context(fmt::format("tcp link to rank {}", options.peer));
     }
   }
-  return std::unique_ptr<Link>(std::make_unique<TcpLink>(std::move(streams), options));
+  std::vector<int> fds = raw(streams);
+  std::unique_ptr<KeptStreams> kept;
+  if (options.reconnect) {
+    kept = std::make_unique<KeptStreams>(std::exchange(streams, {}), options);
+    if (Status status = kept->begin(); !status.is_ok()) return status;
+  }
+  return std::unique_ptr<Link>(std::make_unique<TcpLink>(std::move(fds), std::move(streams), std::move(kept), options));
 }
 
 }  // namespace tutti::internal::transport::tcp

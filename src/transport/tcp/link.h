@@ -14,16 +14,29 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "base/failure.h"
 #include "base/status.h"
 #include "os/unique_fd.h"
+#include "transport/connections/reconnector.h"
 #include "transport/transport.h"
 
 namespace tutti::internal::transport::tcp {
 
 inline constexpr std::size_t kMaxStreams = 16;
+
+// For streams that are made anew if their connections break.
+struct Reconnect {
+  std::shared_ptr<Reconnector> reconnector;
+  Reconnector::Peer peer;
+  const FailureState* failure = nullptr;  // of the communicator; outlives the link
+  std::int64_t limit_ms = 0;              // as Reconnector::add()
+  int wakeup_fd = -1;                     // of this rank, which may sleep while a stream has no socket
+};
 
 struct Options {
   int peer = -1;  // rank of the other side, for error texts
@@ -34,7 +47,11 @@ struct Options {
   int socket_buffer_bytes = 0;
   // If the peer's host acknowledges nothing for this time, the peer counts as failed (net::is_silent); 0: not checked.
   std::int64_t silence_ms = 0;
+  std::optional<Reconnect> reconnect{};  // none: a broken connection is an error
 };
+
+// Sets a socket non-blocking, switches Nagle's algorithm off, and sets the sizes of its buffers.
+Status prepare_stream(int fd, const Options& options);
 
 // REQUIRES: connected, authenticated sockets with no byte of a frame read yet, in the same order on both
 // sides. Sets them non-blocking and switches Nagle's algorithm off.

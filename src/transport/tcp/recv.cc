@@ -1,18 +1,15 @@
 #include "transport/tcp/recv.h"
 
 #include <fmt/core.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 #include "base/copy.h"
 #include "os/clock.h"
 #include "transport/end_watch.h"
+#include "transport/tcp/stream_io.h"
 
 namespace tutti::internal::transport::tcp {
 namespace {
@@ -30,11 +27,12 @@ constexpr std::size_t kPullBytes = 1024 * 1024;
 
 }  // namespace
 
-TcpRecv::TcpRecv(const std::vector<int>& fds, const Options& options, const LaneTraits& traits)
-    : streams_(fds.size()), peer_(options.peer), silence_(fds, options.silence_ms) {
+TcpRecv::TcpRecv(const std::vector<int>& fds, KeptStreams* kept, const Options& options, const LaneTraits& traits)
+    : streams_(fds.size()), kept_(kept), peer_(options.peer), silence_(fds, options.silence_ms) {
   traits_ = traits;
   for (std::size_t i = 0; i < fds.size(); ++i) {
     streams_[i].fd = fds[i];
+    streams_[i].index = i;
     streams_[i].staging = std::make_unique_for_overwrite<std::byte[]>(kStagingBytes);
   }
 }
@@ -98,7 +96,8 @@ void TcpRecv::fill(Stream& stream, std::size_t most) {
   stream.end -= stream.begin;
   stream.begin = 0;
   const std::size_t room = std::min(most, kStagingBytes - stream.end);
-  const ssize_t result = ::recv(stream.fd, stream.staging.get() + stream.end, room, MSG_DONTWAIT);
+  std::byte* const at = stream.staging.get() + stream.end;
+  const ssize_t result = kept_ == nullptr ? read_stream(stream.fd, at, room) : kept_->read(stream.index, at, room);
   if (arrived(result)) stream.end += static_cast<std::size_t>(result);
 }
 
@@ -120,11 +119,10 @@ std::size_t TcpRecv::read_direct(std::byte* destination, std::size_t n) {
   if (wanted < kDirectBytes || !status_.is_ok()) return 0;
   Stream& stream = current();
   stream.begin = stream.end = 0;
-  std::array<iovec, 2> parts{{{destination, wanted}, {stream.staging.get(), kHeaderBytes}}};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = wanted == frame_left_ ? 2 : 1;
-  const ssize_t result = ::recvmsg(stream.fd, &message, MSG_DONTWAIT);
+  const std::size_t next = wanted == frame_left_ ? kHeaderBytes : 0;
+  std::byte* const staging = stream.staging.get();
+  const ssize_t result = kept_ == nullptr ? read_stream(stream.fd, destination, wanted, staging, next)
+                                          : kept_->read(stream.index, destination, wanted, staging, next);
   if (!arrived(result)) return 0;
   const std::size_t payload = std::min(static_cast<std::size_t>(result), wanted);
   stream.end = static_cast<std::size_t>(result) - payload;
@@ -135,20 +133,16 @@ std::size_t TcpRecv::read_direct(std::byte* destination, std::size_t n) {
 
 Status TcpRecv::status() {
   const std::int64_t now = now_ns();
-  if (status_.is_ok() && silence_.gone(now)) {
-    status_ = Status::remote(fmt::format("rank {}: tcp connection lost while receiving: {}", peer_,
-                                         std::system_category().message(ETIMEDOUT)));
-  }
+  if (kept_ != nullptr) return status_.is_ok() ? kept_->status(now) : status_;
+  if (status_.is_ok() && silence_.gone(now)) status_ = lost_while(peer_, "receiving", ETIMEDOUT);
   return closed_ns_ == 0 || now - closed_ns_ > kEndedGraceNs ? status_ : Status::ok();
 }
 
 bool TcpRecv::arrived(ssize_t result) {
   if (result > 0) return true;
-  if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+  if (result < 0 && is_temporary(errno)) return false;
   if (result == 0) closed_ns_ = now_ns();
-  const std::string why =
-      result == 0 ? "closed by the peer" : "lost while receiving: " + std::system_category().message(errno);
-  status_ = Status::remote(fmt::format("rank {}: tcp connection {}", peer_, why));
+  status_ = result == 0 ? closed_by(peer_) : lost_while(peer_, "receiving", errno);
   return false;
 }
 

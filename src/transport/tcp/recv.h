@@ -12,6 +12,7 @@
 
 #include "transport/plain.h"
 #include "transport/tcp/frame.h"
+#include "transport/tcp/kept_streams.h"
 #include "transport/tcp/link.h"
 #include "transport/tcp/silence.h"
 #include "transport/transport.h"
@@ -20,8 +21,8 @@ namespace tutti::internal::transport::tcp {
 
 class TcpRecv final : public PlainRecvLane {
  public:
-  // The link owns the descriptors.
-  TcpRecv(const std::vector<int>& fds, const Options& options, const LaneTraits& traits);
+  // The link owns the descriptors. `kept`: the streams, if they are made anew; else null.
+  TcpRecv(const std::vector<int>& fds, KeptStreams* kept, const Options& options, const LaneTraits& traits);
 
   // Reads ahead, also over the following frames, so that a small message costs at most one recv(2). A view of a few
   // bytes that are not the end of their frame grows with the next call.
@@ -36,6 +37,7 @@ class TcpRecv final : public PlainRecvLane {
   // Bytes [begin, end) of `staging` are received and not yet consumed.
   struct Stream {
     int fd = -1;
+    std::size_t index = 0;
     std::unique_ptr<std::byte[]> staging;
     std::size_t begin = 0;
     std::size_t end = 0;
@@ -53,6 +55,7 @@ class TcpRecv final : public PlainRecvLane {
   bool arrived(ssize_t result);
 
   std::vector<Stream> streams_;
+  KeptStreams* const kept_;
   int peer_;
   SilenceWatch silence_;
   std::uint64_t frame_number_ = 0;  // of the current frame, or of the next one when frame_left_ is 0

@@ -12,6 +12,7 @@
 #include "transport/end_watch.h"
 #include "transport/plain.h"
 #include "transport/tcp/frame.h"
+#include "transport/tcp/kept_streams.h"
 #include "transport/tcp/link.h"
 #include "transport/tcp/silence.h"
 #include "transport/transport.h"
@@ -20,8 +21,8 @@ namespace tutti::internal::transport::tcp {
 
 class TcpSend final : public PlainSendLane {
  public:
-  // The link owns the descriptors.
-  TcpSend(std::vector<int> fds, const Options& options, const LaneTraits& traits);
+  // The link owns the descriptors. `kept`: the streams, if they are made anew; else null.
+  TcpSend(std::vector<int> fds, KeptStreams* kept, const Options& options, const LaneTraits& traits);
 
   std::size_t push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) override;
   std::span<std::byte> reserve(std::size_t) override { return {}; }
@@ -44,10 +45,10 @@ class TcpSend final : public PlainSendLane {
   void open_frame(const Fingerprint& fingerprint, std::size_t length);
   void forget_unsent();
   // Writes what is left of the header and n bytes of payload; false if the kernel took less.
-  bool write(int fd, Frame& frame, const std::byte* payload, std::size_t n);
-  void fail(int error_number);
+  bool write(std::size_t stream, Frame& frame, const std::byte* payload, std::size_t n);
 
   std::vector<int> fds_;
+  KeptStreams* const kept_;
   int peer_;
   EndWatch peer_end_;
   SilenceWatch silence_;

@@ -18,11 +18,6 @@ Status check_library() {
   return absent();
 }
 
-bool supports_dmabuf(const std::string&, std::string* why) {
-  *why = absent().message();
-  return false;
-}
-
 Result<std::vector<Port>> choose_ports(const Options&, const std::vector<int>&) {
   return absent();
 }

@@ -38,7 +38,7 @@ class VerbsTransport final : public PlainTransport {
   [[nodiscard]] std::string_view name() const override { return "verbs"; }
   [[nodiscard]] TransportCosts costs(const Ranks&) const override { return verbs::costs(); }
   [[nodiscard]] std::size_t slice_bytes(const Ranks&, Collective) const override { return kVerbsSliceBytes; }
-  Result<std::optional<std::string>> tell(const Settings& settings, const Ranks& ranks) override;
+  Result<std::optional<std::string>> tell(const Ranks& ranks) override;
   Status hear(const std::vector<std::string>& told, const Ranks& ranks) override;
   // The family shares the devices. If the user asked for RDMA, the parent has logged the warning.
   void inherit(const Transport& parent) override {
@@ -74,9 +74,9 @@ class VerbsTransport final : public PlainTransport {
 };
 
 // Ranks that can all share memory need no RDMA.
-Result<std::optional<std::string>> VerbsTransport::tell(const Settings& settings, const Ranks& ranks) {
+Result<std::optional<std::string>> VerbsTransport::tell(const Ranks& ranks) {
   if (ranks.hosts.size() <= 1) return std::optional<std::string>();
-  auto options = verbs::parse_options(settings.verbs);
+  auto options = verbs::parse_options(ranks.settings.verbs);
   if (!options.is_ok()) return options.status();
   RdmaTold own;
   own.rails = options->rails;

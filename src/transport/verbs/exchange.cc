@@ -5,8 +5,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <memory>
-#include <string>
 
 namespace tutti::internal::transport::verbs {
 

@@ -51,7 +51,6 @@ Result<Library> open() {
     return Status(Code::kSystemError, fmt::format("RDMA needs a newer libibverbs (rdma-core 32 or later): {}",
                                                   why != nullptr ? why : "a function is missing"));
   }
-  (void)find_symbol(handle, "ibv_reg_dmabuf_mr", &l.reg_dmabuf_mr);
   // Pinned pages must stay private to this process across fork(2); does nothing on kernels that guarantee it.
   (void)l.fork_init();
   return l;

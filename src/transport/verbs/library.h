@@ -6,8 +6,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <string>
-
 #include "base/status.h"
 
 namespace tutti::internal::transport::verbs {
@@ -28,7 +26,6 @@ struct Library {
   decltype(&::ibv_dealloc_pd) dealloc_pd = nullptr;
   ibv_mr* (*reg_mr)(ibv_pd* pd, void* address, std::size_t bytes, int access) = nullptr;
   decltype(&::ibv_dereg_mr) dereg_mr = nullptr;
-  decltype(&::ibv_reg_dmabuf_mr) reg_dmabuf_mr = nullptr;  // null in versions before 34
   decltype(&::ibv_create_comp_channel) create_comp_channel = nullptr;
   decltype(&::ibv_destroy_comp_channel) destroy_comp_channel = nullptr;
   decltype(&::ibv_create_cq) create_cq = nullptr;

@@ -6,7 +6,6 @@
 #include <array>
 #include <charconv>
 #include <functional>
-#include <optional>
 
 #include "base/config.h"
 #include "base/first_use.h"

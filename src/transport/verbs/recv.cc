@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <string>
-
 namespace tutti::internal::transport::verbs {
 
 RecvLane::View VerbsRecv::peek(std::size_t) {

@@ -153,6 +153,24 @@ def test_ranks_go_on_without_a_killed_one() -> None:
     assert ranks.run(4, body, dies=(1,)) == [([1], 0, 3), None, ([1], 1, 3), ([1], 2, 3)]
 
 
+def test_collectives_go_on_in_survivor_mode() -> None:
+    def body(world: tutti.Communicator) -> object:
+        comm = world.split(0, config=tutti.Config(survivors="on"))
+        assert comm is not None and world.contributors() == comm.contributors() == [0, 1, 2, 3]
+        if comm.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        average = comm.all_reduce(np.full(1000, comm.rank, np.float64), op="avg")
+        assert (average == 5 / 3).all()
+        with pytest.raises(tutti.RemoteError, match="rank 1, the root, has died"):
+            comm.broadcast(np.ones(10), root=1)
+        gathered = np.full((4, 3), -1)
+        comm.all_gather(np.full(3, comm.rank), out=gathered)
+        return comm.contributors(), gathered[:, 0].tolist()
+
+    expected = ([0, 2, 3], [0, -1, 2, 3])
+    assert ranks.run(4, body, dies=(1,)) == [expected, None, expected, expected]
+
+
 def test_a_rank_that_has_died_is_replaced() -> None:
     post = multiprocessing.get_context("fork").SimpleQueue()
 

@@ -121,7 +121,7 @@ def import_in(variables: dict[str, str]) -> subprocess.CompletedProcess:
 
 def test_the_library_is_found(tmp_path: pathlib.Path) -> None:
     folder = pathlib.Path(os.environ["TUTTI_LIBRARY"]).parent
-    (tmp_path / "tutti.pc").write_text(f"libdir={folder}\nName: tutti\nDescription: tutti\nVersion: 0.1.0\n")
+    (tmp_path / "tutti.pc").write_text(f"Name: tutti\nDescription: tutti\nVersion: 0.1.0\nLibs: -L{folder} -ltutti\n")
     for variables in ({"LD_LIBRARY_PATH": str(folder)}, {"PKG_CONFIG_PATH": str(tmp_path)}):
         assert import_in(variables).stdout == "0.1.0\n"
     missed = import_in({"TUTTI_LIBRARY": "/nowhere/libtutti.so"})

@@ -150,6 +150,9 @@ def test_shrink_abort_ends_what_is_in_flight() -> None:
             works.append(dist.irecv(torch.zeros(4), 1))
         time.sleep(0.2)
         assert not any(work.is_completed() for work in works)
+        # The first call of shrink_group ends the operations of the other rank too: both have looked before it.
+        store.set(f"looked {rank}", "")
+        store.wait(["looked 1", "looked 2"])
         begun = time.monotonic()
         dist.shrink_group([0], shrink_flags=SHRINK_ABORT)
         for work in works:

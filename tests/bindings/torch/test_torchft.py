@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 import torchft.manager_integ_test
 import torchft.process_group_test
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torchft.coordination import LighthouseServer
 from torchft.process_group import ProcessGroup
 
@@ -176,13 +178,19 @@ def test_set_timeout_shortens_the_timeout_of_operations() -> None:
     ranks.fork_ranks(2, body)
 
 
+def join_replica(rank: int, folder: str) -> tuple[int, int]:
+    """A default group for each replica of two ranks. Returns the replica, and the rank in it."""
+    replica, member = divmod(rank, 2)
+    default = dist.FileStore(os.path.join(folder, f"replica{replica}"), 2)
+    dist.init_process_group("tutti", store=default, rank=member, world_size=2)
+    return replica, member
+
+
 def test_replicas_whose_default_groups_are_of_tutti() -> None:
     """Each of two replicas has a default group of two ranks; the groups between replicas are of other ranks."""
 
     def body(rank: int, folder: str) -> None:
-        replica, member = divmod(rank, 2)
-        default = dist.FileStore(os.path.join(folder, f"replica{replica}"), 2)
-        dist.init_process_group("tutti", store=default, rank=member, world_size=2)
+        replica, member = join_replica(rank, folder)
         store = store_of(folder, rank)
         between = configured(ProcessGroupTutti(), store, f"members {member}", replica, 2)
         tensor = torch.full((4,), float(rank))
@@ -195,6 +203,51 @@ def test_replicas_whose_default_groups_are_of_tutti() -> None:
         left(store, rank, 4)
 
     ranks.fork_ranks(4, body)
+
+
+def test_sharded_replicas_of_which_one_dies() -> None:
+    """HSDP: fully_shard in each of two replicas of two ranks, and an all-reduce between replicas."""
+    data = torch.randn(4, 4, 8, generator=torch.Generator().manual_seed(1))
+
+    def gradient(model: torch.nn.Module, batches: torch.Tensor) -> torch.Tensor:
+        model.zero_grad()
+        for batch in batches:
+            model(batch).square().mean().backward()
+        return model.weight.grad / len(batches)
+
+    def body(rank: int, folder: str) -> None:
+        replica, member = join_replica(rank, folder)
+        store = store_of(folder, rank)
+        between = configured(ProcessGroupTutti(), store, f"both {member}", replica, 2)
+        errors = []
+
+        def average(gradients: torch.Tensor) -> None:
+            try:
+                between.allreduce([gradients], dist.ReduceOp.AVG).wait()
+            except dist.DistBackendError as error:
+                errors.append(error)
+
+        torch.manual_seed(0)
+        model = torch.nn.Linear(8, 8, bias=False)
+        whole = torch.nn.Linear(8, 8, bias=False)
+        whole.load_state_dict(model.state_dict())
+        fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+        model.set_all_reduce_hook(average)
+        found = gradient(model, data[rank : rank + 1]).full_tensor()
+        torch.testing.assert_close(found, gradient(whole, data))
+        store.set(f"made {rank}", "")
+        store.wait([f"made {one}" for one in range(4)])
+        if replica == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        gradient(model, data[rank : rank + 1])
+        assert len(errors) == 1
+        configured(between, store, f"one {member}", 0, 1)
+        found = gradient(model, data[rank : rank + 1]).full_tensor()
+        assert len(errors) == 1
+        torch.testing.assert_close(found, gradient(whole, data[:2]))
+        left(store, rank, 2)
+
+    ranks.fork_ranks(4, body, dies=(2, 3))
 
 
 # ---- Replicas that die -----------------------------------------------------------------------------------------------
@@ -221,7 +274,7 @@ class Replica:
 
     def _read(self) -> None:
         for line in self.process.stdout:
-            found = re.fullmatch(r"(\S+) step (\d+) of (\d+) replicas: sum of the weights (\S+)\n", line)
+            found = re.fullmatch(r"(\S+) step (\d+) of (\d+) replicas: sum of the weights (\S+), loss \S+\n", line)
             if found:
                 time_s, step, replicas, weights = found.groups()
                 self.commits.append(Commit(float(time_s), int(step), int(replicas), float(weights)))

@@ -44,7 +44,7 @@ def mean_over_ranks(value: torch.Tensor) -> float:
     return total.item() / dist.get_world_size()
 
 
-def tell(path: pathlib.Path, losses: list[float], parameters: list[torch.Tensor]) -> None:
+def tell(path: pathlib.Path, losses: list[float], parameters: list[torch.Tensor], **more: int) -> None:
     """Rank 0 writes what the test compares; ``operations`` are those that went through tutti in its process."""
     if dist.get_rank() != 0:
         return
@@ -60,6 +60,7 @@ def tell(path: pathlib.Path, losses: list[float], parameters: list[torch.Tensor]
                 "operations": operations,
                 "losses": losses,
                 "parameters": [parameter.detach().float().norm().item() for parameter in parameters],
+                **more,
             }
         )
     )

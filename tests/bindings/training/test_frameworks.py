@@ -92,6 +92,17 @@ def test_ray_train(tmp_path: pathlib.Path) -> None:
     ends_as_over_gloo(tmp_path, (), "with_ray.py", "--folder", str(tmp_path))
 
 
+def test_ray_train_goes_on_after_a_death(tmp_path: pathlib.Path) -> None:
+    runs = []
+    for dies in ("no", "yes"):
+        (tmp_path / dies).mkdir()
+        runs.append(trained(tmp_path / dies, "tutti", (), "with_ray.py", "--folder", str(tmp_path), "--dies", dies))
+    without, after_death = runs
+    assert without["first_epoch"] == 0 and after_death["first_epoch"] in (1, 2)
+    assert after_death["losses"] == pytest.approx(without["losses"], rel=1e-6)
+    assert after_death["parameters"] == pytest.approx(without["parameters"], rel=1e-6)
+
+
 def test_megatron(tmp_path: pathlib.Path) -> None:
     losses = []
     for name, options in (("tensor", TENSOR), ("sequence", SEQUENCE)):

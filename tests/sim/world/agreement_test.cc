@@ -3,107 +3,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <random>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "catch_compat.h"
 #include "sanitizers.h"
-#include "sim/world/family.h"
+#include "sim/world/meeting.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::sim;
 using tutti::internal::test::kAnySanitizer;
 
 namespace {
-
-constexpr std::int64_t kPatienceMs = 60'000;
-// Ranks die at once. A neighbour of the dead rank that dies as well makes the others look for the ranks below.
-constexpr std::int64_t kBoundMs = 2'000;
-
-std::uint64_t without(int rank) {
-  return ~(std::uint64_t{1} << (rank % 64));
-}
-
-// One agreement of the members of a family's communicator, in which each clears the bit of its rank.
-class Meeting {
- public:
-  Meeting(Family* job, std::string call) : job_(*job), call_(std::move(call)) {}
-
-  // Starts a thread of the rank, which takes part. `leaves`: it leaves the communicator when it has the result.
-  void enter(int rank, std::vector<int> excluded = {}, std::string call = {}, bool leaves = false) {
-    Rank* const self = &job_.at(rank);
-    ControlTree* const tree = self->part != nullptr ? self->part.get() : self->whole.get();
-    entered_.push_back(rank);
-    job_.world().start_thread(
-        self->process, [results = results_, rank, self, tree, leaves, excluded, text = call.empty() ? call_ : call] {
-          const Proposal own{text, excluded, without(rank), "id of rank " + std::to_string(rank)};
-          ++self->inside;
-          results->insert_or_assign(rank, tree->agree(own, Deadline::after_ms(kPatienceMs), {}));
-          if (leaves) tree->leave();
-          --self->inside;
-        });
-  }
-  void enter_all() {
-    for (const int rank : job_.members()) enter(rank);
-  }
-  [[nodiscard]] bool is_over() const {
-    return std::all_of(entered_.begin(), entered_.end(),
-                       [this](int rank) { return job_.at(rank).process->dead || results_->contains(rank); });
-  }
-  [[nodiscard]] const Result<Agreement>& of(int rank) const { return results_->at(rank); }
-  [[nodiscard]] Status error_of(int rank) const { return results_->at(rank).status(); }
-
-  // What is wrong with the results; empty: nothing. `held`: ranks that did not answer for a while, and may have failed.
-  [[nodiscard]] std::string what_is_wrong(const std::vector<int>& held = {}) const {
-    const std::vector<int>& members = job_.members();
-    const Agreement* first = nullptr;
-    const auto place = [&](int rank) {
-      return static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
-    };
-    for (const int rank : members) {
-      if (job_.at(rank).process->dead || is_in(held, rank)) continue;
-      const auto at = results_->find(rank);
-      if (at == results_->end()) return fmt::format("rank {} has no result", rank);
-      if (!at->second.is_ok()) return fmt::format("rank {}: {}", rank, at->second.status().message());
-      const Agreement& own = at->second.value();
-      if (first == nullptr) first = &own;
-      if (own.flags != first->flags || own.offer != first->offer || own.failed != first->failed) {
-        return fmt::format("rank {} has another result", rank);
-      }
-    }
-    if (first == nullptr) return {};
-    for (const int rank : members) {
-      const bool failed = is_in(first->failed, place(rank));
-      const bool may_fail = job_.at(rank).process->dead || is_in(held, rank);
-      if (failed && !may_fail) return fmt::format("the living rank {} counts as failed", rank);
-      if (!failed && (first->flags & ~without(rank)) != 0) return fmt::format("rank {} did not contribute", rank);
-      if (failed || !is_in(held, rank) || job_.at(rank).process->dead) continue;
-      // It was held, but the others have waited for it.
-      const auto at = results_->find(rank);
-      if (at == results_->end() || !at->second.is_ok()) continue;  // it has been given up since
-      if (at->second.value().flags != first->flags) return fmt::format("rank {} has another result", rank);
-    }
-    return {};
-  }
-
- private:
-  Family& job_;
-  const std::string call_;
-  std::vector<int> entered_;
-  // The threads of ranks that are dead run to their ends after this.
-  const std::shared_ptr<std::map<int, Result<Agreement>>> results_ =
-      std::make_shared<std::map<int, Result<Agreement>>>();
-};
-
-std::vector<int> ranks_below(int ranks) {
-  return all_but(ranks, {});
-}
 
 struct Fault {
   int victim;
@@ -196,92 +108,6 @@ TEST_CASE("agreement: two ranks die, each at each of its steps") {
   }
 }
 
-namespace {
-
-// Deaths, stops and cuts at random moments around two agreements in a row.
-class Chaos {
- public:
-  Chaos(std::uint64_t seed, int most_ranks) : seed_(seed), random_(seed) {
-    ranks_ = 2 + draw(most_ranks - 1);
-    for (int rank = 0; rank < ranks_; ++rank) {
-      if (draw(3) != 0) members_.push_back(rank);
-    }
-    if (members_.size() < 2) members_ = ranks_below(ranks_);
-    std::shuffle(members_.begin(), members_.end(), random_);
-  }
-
-  std::string run() {
-    Family job(static_cast<unsigned>(seed_), ranks_, members_);
-    for (int n = draw(4); n > 0; --n) {
-      const int rank = draw(ranks_);
-      const auto step = static_cast<std::uint64_t>(1 + draw(80));
-      if (draw(3) != 0) {
-        if (job.at(rank).process->dead || draw(ranks_) == 0) continue;
-        World::at_step(job.at(rank).process, step, [&job, rank] { job.kill(rank); });
-        continue;
-      }
-      held_.push_back(rank);
-      hold(&job, rank, step);
-    }
-    Meeting first(&job, "agree");
-    for (const int rank : members_) first.enter(rank);
-    std::string wrong = end_of(&job, &first);
-    if (!wrong.empty()) return wrong;
-    // The second has the same members, some of which have died.
-    Meeting second(&job, "agree");
-    for (const int rank : members_) {
-      if (!job.at(rank).process->dead && !is_given_up(first, rank)) second.enter(rank);
-    }
-    return end_of(&job, &second);
-  }
-  [[nodiscard]] std::string text() const { return fmt::format("seed {}: {} ranks", seed_, ranks_); }
-
- private:
-  int draw(int below) { return static_cast<int>(random_() % static_cast<std::uint64_t>(below)); }
-  static bool is_given_up(const Meeting& meeting, int rank) { return !meeting.of(rank).is_ok(); }
-  // Stops the rank, or cuts it off from the others, for a while.
-  void hold(Family* job, int rank, std::uint64_t step) {
-    const bool cut = draw(2) == 0;
-    const int ms = 1 + draw(2000);
-    World::at_step(job->at(rank).process, step, [job, rank, cut, ms] {
-      World& world = job->world();
-      Process* const process = job->at(rank).process;
-      if (process->dead) return;
-      cut ? world.cut_off(process) : world.stop(process);
-      world.after_ms(ms, [&world, process, cut] { cut ? world.reconnect(process) : world.go_on(process); });
-    });
-  }
-  std::string end_of(Family* job, Meeting* meeting) {
-    if (!job->eventually([&] { return meeting->is_over(); }, 30'000)) return "a rank waits: " + job->world().report();
-    return meeting->what_is_wrong(held_);
-  }
-
-  const std::uint64_t seed_;
-  std::mt19937_64 random_;
-  int ranks_ = 2;
-  std::vector<int> members_;
-  std::vector<int> held_;
-};
-
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
-}  // namespace
-
-// SEEDS=10000 AGREEING_RANKS=1000 sim_agreement_test "*faults*" runs more.
-TEST_CASE("agreement: deaths, stops and lost connections, several faults drawn from a seed") {
-  const std::uint64_t seeds = number_from("SEEDS", kAnySanitizer ? 100 : 1000);
-  const auto most_ranks = static_cast<int>(number_from("AGREEING_RANKS", 24));
-  for (std::uint64_t seed = number_from("FIRST_SEED", 1); seeds > 0 && seed <= seeds; ++seed) {
-    Chaos chaos(seed, most_ranks);
-    const std::string wrong = chaos.run();
-    INFO(chaos.text() << ": " << wrong);
-    REQUIRE(wrong.empty());
-  }
-}
-
 TEST_CASE("agreement: the members that are excluded take no part, and need not live") {
   const int ranks = 7;
   Family job(1, ranks, {0, 1, 2, 3, 4, 5, 6});
@@ -369,6 +195,29 @@ TEST_CASE("agreement: a coordinator that is stopped for longer than the others w
   for (const int rank : {1, 2, 3, 4, 5}) {
     REQUIRE(job.eventually([&] { return job.at(rank).part_failure->failed(); }, kBoundMs));
     CHECK(contains(job.at(rank).part_failure->status(), "gave up in an agreement in which other ranks have a result"));
+  }
+}
+
+TEST_CASE("agreement: if the coordinator dies when it decides without a late member, the next one decides the same") {
+  const bool is_member = GENERATE(false, true);
+  const std::uint64_t seed = GENERATE(range(0, kAnySanitizer ? 2 : 10));
+  const std::int64_t patience_ms = 8000;  // the coordinator's time is over a second before
+  for (std::uint64_t step = 1; step < 40; ++step) {
+    Family job(static_cast<unsigned>(seed), 9, is_member ? ranks_below(9) : all_but(9, {0}));
+    Meeting meeting(&job, "agree");
+    meeting.take_late(patience_ms);
+    for (const int rank : job.members()) {
+      if (rank != 4) meeting.enter(rank);
+    }
+    job.world().run_for(patience_ms - 1010);
+    World::at_step(job.at(0).process, step, [&job] { job.kill(0); });
+    INFO("seed " << seed << ", step " << step);
+    REQUIRE(job.eventually([&] { return meeting.is_over(); }, kBoundMs));
+    for (const int rank : job.living_members()) {
+      if (rank == 4) continue;
+      REQUIRE(meeting.error_of(rank).message() == "");
+      CHECK(meeting.of(rank).value().late == std::vector<int>{is_member ? 4 : 3});
+    }
   }
 }
 

@@ -4,8 +4,6 @@
 // Threads: one, which makes, resumes and destroys all fibers.
 #pragma once
 
-#include <ucontext.h>
-
 #include <cstddef>
 #include <functional>
 
@@ -32,7 +30,7 @@ class Fiber {
     void* caught = nullptr;
     unsigned uncaught = 0;
   };
-  static void enter(unsigned high, unsigned low);
+  static void enter();
   void run();
   void begin_switch(void** own, const void* stack, std::size_t bytes);
   void end_switch(void* own);
@@ -40,8 +38,8 @@ class Fiber {
 
   std::function<void()> body_;
   std::byte* stack_ = nullptr;
-  ucontext_t own_{};
-  ucontext_t resumer_{};
+  void* own_ = nullptr;  // the stack pointers of what does not run
+  void* resumer_ = nullptr;
   Exceptions exceptions_;
   bool finished_ = false;
   // For AddressSanitizer, which must know of each change of stacks.

@@ -239,7 +239,7 @@ TEST_CASE("growth: in an agreement of all ranks each sends a bounded number of m
   INFO(ranks << " ranks: " << most.sends << " messages, " << most.bytes << " bytes");
   // One to the parent, one to each of four children.
   CHECK(most.sends <= 5);
-  // The ranks below a rank are one range for each level of the tree, of 8 bytes: 383 bytes with 16 ranks, 415 with
+  // The ranks below a rank are one range for each level of the tree, of 8 bytes: 443 bytes with 16 ranks, 475 with
   // 4096.
-  CHECK(most.bytes <= 450);
+  CHECK(most.bytes <= 480);
 }

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,8 +16,8 @@ struct Thread;
 
 // A thread to be woken, if it is still in the same wait.
 struct Waiter {
-  Thread* thread;
-  std::uint64_t epoch;
+  Thread* thread = nullptr;
+  std::uint64_t epoch = 0;
 };
 
 struct Socket {
@@ -35,7 +34,7 @@ struct Socket {
   std::uint16_t port = 0;
   std::uint32_t peer_host = 0;  // and the other one's
   std::uint16_t peer_port = 0;
-  std::deque<Socket*> backlog;  // of a listener
+  std::vector<Socket*> backlog;  // of a listener
 
   // Of a stream.
   Socket* peer = nullptr;

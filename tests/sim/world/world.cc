@@ -25,6 +25,10 @@ std::int64_t next_begin_ns = 1'000'000 * kMs;
 int next_thread = 1;
 constexpr int kMostReported = 24;  // threads
 
+bool is_waiting(const Waiter& waiter) {
+  return waiter.thread->epoch == waiter.epoch && waiter.thread->state == Thread::State::kBlocked;
+}
+
 }  // namespace
 
 World::World(const WorldOptions& options)
@@ -72,6 +76,18 @@ void World::kill(Process* process) {
   if (std::exchange(process->dead, true)) return;
   for (Socket* const socket : process->sockets) {
     if (!socket->closed) end(socket);
+  }
+}
+
+void World::break_connections(Process* process) {
+  for (Socket* const socket : process->sockets) {
+    if (socket->kind != Socket::Kind::kStream || !socket->connected || socket->closed) continue;
+    for (Socket* const side : {socket, socket->peer}) {
+      if (side == nullptr) continue;
+      side->reset = true;
+      ++side->generation;  // what is in flight is lost
+      changed(side);
+    }
   }
 }
 
@@ -152,7 +168,7 @@ std::string World::report() const {
 bool World::run_until(const std::function<bool()>& condition, std::int64_t limit_ms) {
   const std::int64_t limit_ns = now_ns_ + limit_ms * kMs;
   while (!condition()) {
-    while (!events_.empty() && events_.top().at_ns <= now_ns_) static_cast<void>(advance(now_ns_));
+    while (!events_.empty() && events_.front().at_ns <= now_ns_) static_cast<void>(advance(now_ns_));
     if (!runnable_.empty() && now_ns_ < limit_ns) {
       std::swap(runnable_[draw(runnable_.size())], runnable_.back());
       Thread* const next = runnable_.back();
@@ -171,20 +187,27 @@ void World::run_for(std::int64_t ms) {
 
 // Advances to the next event. False: there is none before the limit; then advances to the limit.
 bool World::advance(std::int64_t limit_ns) {
-  if (events_.empty() || events_.top().at_ns > limit_ns) {
+  if (events_.empty() || events_.front().at_ns > limit_ns) {
     now_ns_ = std::max(now_ns_, limit_ns);
     return false;
   }
-  const Event event = events_.top();
-  events_.pop();
+  std::pop_heap(events_.begin(), events_.end());
+  const Event event = std::move(events_.back());
+  events_.pop_back();
   now_ns_ = std::max(now_ns_, event.at_ns);
-  event.action();
-  for (Thread* const thread : std::exchange(want_lock_, {})) make_runnable(thread);
+  if (Thread* const thread = event.waiter.thread; thread == nullptr) {
+    event.action();
+  } else if (is_waiting(event.waiter)) {
+    thread->timed_out = true;
+    wake(thread);
+  }
+  let_look_again();
   return true;
 }
 
-void World::at(std::int64_t at_ns, std::function<void()> action) {
-  events_.push({at_ns, next_event_++, std::move(action)});
+void World::at(std::int64_t at_ns, std::function<void()> action, Waiter waiter) {
+  events_.push_back({at_ns, next_event_++, std::move(action), waiter});
+  std::push_heap(events_.begin(), events_.end());
 }
 
 void World::run(Thread* thread) {
@@ -205,8 +228,13 @@ void World::run(Thread* thread) {
   if (thread->state == Thread::State::kWantsLock) {
     want_lock_.push_back(thread);
   } else {
-    for (Thread* const other : std::exchange(want_lock_, {})) make_runnable(other);
+    let_look_again();
   }
+}
+
+void World::let_look_again() {
+  for (Thread* const thread : want_lock_) make_runnable(thread);
+  want_lock_.clear();
 }
 
 void World::make_runnable(Thread* thread) {
@@ -228,11 +256,7 @@ bool World::block(const char* where, std::int64_t until_ns) {
   thread->where = where;
   thread->until_ns = until_ns;
   if (until_ns != kForever) {
-    at(until_ns, [this, thread, epoch] {
-      if (thread->epoch != epoch || thread->state != Thread::State::kBlocked) return;
-      thread->timed_out = true;
-      wake(thread);
-    });
+    at(until_ns, {}, {thread, epoch});
   }
   thread->fiber->yield();
   return !thread->timed_out;
@@ -286,11 +310,14 @@ bool World::wait(const void* condition, std::int64_t deadline_ns) {
 void World::notify_all(const void* condition) {
   const auto found = conditions_.find(condition);
   if (found == conditions_.end()) return;
-  const std::vector<Waiter> waiters = std::move(found->second);
-  conditions_.erase(found);
-  for (const Waiter& waiter : waiters) {
-    if (waiter.thread->epoch == waiter.epoch && waiter.thread->state == Thread::State::kBlocked) wake(waiter.thread);
+  wake_all(&found->second);
+}
+
+void World::wake_all(std::vector<Waiter>* waiters) {
+  for (const Waiter& waiter : *waiters) {
+    if (is_waiting(waiter)) wake(waiter.thread);
   }
+  waiters->clear();
 }
 
 // Will be woken from the wait that the thread is about to begin.

@@ -24,9 +24,9 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <queue>
 #include <random>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -119,6 +119,8 @@ class World final : private os::Kernel, private os::Scheduler {
   void after_ms(std::int64_t ms, std::function<void()> action);
   void kill(Process* process);
   void stop(Process* process);
+  // Resets all of its connections, as a packet filter that has lost its state does.
+  void break_connections(Process* process);
   void go_on(Process* process);
   // Packets from and to its host are kept until it is connected again.
   void cut_off(Process* process);
@@ -148,7 +150,8 @@ class World final : private os::Kernel, private os::Scheduler {
   struct Event {
     std::int64_t at_ns;
     std::uint64_t number;
-    std::function<void()> action;
+    std::function<void()> action;  // if `waiter` is null: otherwise its wait ends
+    Waiter waiter{};
     bool operator<(const Event& other) const {
       return at_ns != other.at_ns ? at_ns > other.at_ns : number > other.number;
     }
@@ -161,10 +164,12 @@ class World final : private os::Kernel, private os::Scheduler {
   Thread* spawn(Process* process, std::function<void()> body);
   bool block(const char* where, std::int64_t until_ns);
   void wake(Thread* thread);
+  void wake_all(std::vector<Waiter>* waiters);
   void make_runnable(Thread* thread);
+  void let_look_again();  // threads that want a lock
   void yield_now();
   bool advance(std::int64_t limit_ns);
-  void at(std::int64_t at_ns, std::function<void()> action);
+  void at(std::int64_t at_ns, std::function<void()> action, Waiter waiter = {});
 
   // ---- os::Scheduler
   std::int64_t now_ns() override;
@@ -234,8 +239,8 @@ class World final : private os::Kernel, private os::Scheduler {
   std::list<Thread> threads_;
   std::vector<Thread*> runnable_;
   std::vector<Thread*> want_lock_;
-  std::map<const void*, std::vector<Waiter>> conditions_;
-  std::priority_queue<Event> events_;
+  std::unordered_map<const void*, std::vector<Waiter>> conditions_;
+  std::vector<Event> events_;  // a heap, the next one first
   std::uint64_t next_event_ = 0;
   std::uint32_t next_host_ = 0;
   std::uint16_t next_port_ = 20000;

@@ -173,9 +173,7 @@ void World::wake_by(Socket* socket, Thread* thread) {
 }
 
 void World::changed(Socket* socket) {
-  for (const Waiter& waiter : std::exchange(socket->waiters, {})) {
-    if (waiter.thread->epoch == waiter.epoch && waiter.thread->state == Thread::State::kBlocked) wake(waiter.thread);
-  }
+  wake_all(&socket->waiters);
 }
 
 // ---- Packets ------------------------------------------------------------------------------------
@@ -236,7 +234,7 @@ int World::accept(int fd) {
   Socket* const listener = find(fd);
   if (listener->backlog.empty()) return fails(EAGAIN);
   Socket* const accepted = listener->backlog.front();
-  listener->backlog.pop_front();
+  listener->backlog.erase(listener->backlog.begin());
   ++current_->process->traffic.accepts;
   return give(accepted, current_->process);
 }

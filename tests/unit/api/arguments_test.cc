@@ -301,8 +301,8 @@ TEST_CASE("communicators are not made from wrong arguments") {
 TEST_CASE("unreadable settings are named") {
   tuttiComm_t comm = nullptr;
   for (const char* name : {"TUTTI_TRANSPORTS", "TUTTI_TIMEOUT_MS", "TUTTI_INIT_TIMEOUT_MS", "TUTTI_PORT_RANGE",
-                           "TUTTI_TCP_STREAMS", "TUTTI_AFFINITY", "TUTTI_CHECK", "TUTTI_ALGORITHM",
-                           "TUTTI_CROSS_MEMORY", "TUTTI_PROGRESS_THREADS", "TUTTI_BIND"}) {
+                           "TUTTI_TCP_STREAMS", "TUTTI_AFFINITY", "TUTTI_CHECK", "TUTTI_ALGORITHM", "TUTTI_SURVIVORS",
+                           "TUTTI_STRAGGLER_MS", "TUTTI_CROSS_MEMORY", "TUTTI_PROGRESS_THREADS", "TUTTI_BIND"}) {
     ::setenv(name, "nonsense", 1);
     const tuttiResult_t result = tuttiCommInitAll(&comm, 1, nullptr);
     ::unsetenv(name);

@@ -2,7 +2,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <string>
@@ -11,23 +10,15 @@
 
 #include "catch_compat.h"
 #include "tutti/tutti.h"
+#include "variable.h"
 
 namespace {
+
+using tutti::internal::test::Variable;
 
 tuttiConfig_t unset() {
   return TUTTI_CONFIG_INITIALIZER;
 }
-
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 // The result of creating communicators in this process with `config`.
 tuttiResult_t try_out(const tuttiConfig_t* config) {
@@ -132,6 +123,7 @@ TEST_CASE("every field has the domain of its variable") {
   } numbers[] = {{&tuttiConfig_t::timeout_ms, {0, -1, INT32_MIN + 1}, {1, INT32_MAX}, "config.timeout_ms"},
                  {&tuttiConfig_t::init_timeout_ms, {0, -1}, {10'000, INT32_MAX}, "config.init_timeout_ms"},
                  {&tuttiConfig_t::wait_notice_ms, {-1}, {0, 1}, "config.wait_notice_ms"},
+                 {&tuttiConfig_t::straggler_ms, {-1}, {0, 1}, "config.straggler_ms"},
                  {&tuttiConfig_t::tcp_streams, {0, -1, 17}, {1, 16}, "config.tcp_streams"},
                  {&tuttiConfig_t::progress_threads, {0, -1, 65}, {1, 64}, "config.progress_threads"}};
   for (const auto& n : numbers) {
@@ -287,6 +279,39 @@ TEST_CASE("a unique id of a communicator has its settings, for its ranks and oth
   REQUIRE(tuttiCommGetUniqueId(comms[0], &another) == tuttiSuccess);
   CHECK(std::memcmp(id.internal, another.internal, sizeof id.internal) != 0);
   for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("what rank 0 decides applies to all ranks that join") {
+  tuttiUniqueId id{};
+  REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+  std::array<tuttiConfig_t, 2> configs{unset(), unset()};
+  configs[0].algorithm = "ring";
+  configs[0].transports = "tcp";
+  configs[1].algorithm = "all_reduce:recursive_doubling";
+  configs[1].check = "strict";
+  std::array<tuttiComm_t, 2> comms{};
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] { (void)tuttiCommInitRankConfig(&comms[r], 2, id, static_cast<int>(r), &configs[r]); });
+  }
+  for (std::thread& t : threads) t.join();
+  threads.clear();
+  for (const tuttiComm_t comm : comms) {
+    REQUIRE(comm != nullptr);
+    std::array<char, 128> text{};
+    CHECK(tuttiCommExplain(comm, tuttiCollectiveAllReduce, 1 << 20, text.data(), text.size()) == tuttiSuccess);
+    CHECK(std::string(text.data()) == "ring over tcp");
+  }
+  // Strict on one rank alone, they would wait for each other.
+  std::array<tuttiResult_t, 2> results{};
+  for (std::size_t r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      results[r] = tuttiAllReduce(nullptr, nullptr, 0, tuttiInt32, tuttiSum, comms[r], nullptr);
+      if (results[r] == tuttiSuccess) results[r] = tuttiCommDestroy(comms[r]);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const tuttiResult_t result : results) CHECK(result == tuttiSuccess);
 }
 
 TEST_CASE("a rank whose settings are refused fails the others") {

@@ -1,4 +1,4 @@
-// Status, the failure state, and the settings from the environment.
+// Status and the failure state, and small parts that have no file of their own.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -25,7 +25,6 @@
 #include "base/log.h"
 #include "base/memfd.h"
 #include "base/types.h"
-#include "base/variables.h"
 #include "catch_compat.h"
 #include "os/fork.h"
 #include "os/held_signal.h"
@@ -129,131 +128,6 @@ TEST_CASE("the first failure wins") {
   REQUIRE_FALSE(state.departed(1));
   REQUIRE(state.departed_before(8).rank == 2);
   REQUIRE(state.departed_before(7).rank == -1);
-}
-
-TEST_CASE("integers are read whole or not at all") {
-  REQUIRE(parse_integer("12", 0, 20) == 12);
-  REQUIRE(parse_integer("-3", -5, 20) == -3);
-  for (const char* bad : {"", " 1", "1 ", "0x1", "21", "-1", "99999999999999999999", "1.5"}) {
-    INFO(bad);
-    REQUIRE_FALSE(parse_integer(bad, 0, 20).has_value());
-  }
-}
-
-TEST_CASE("settings come from the environment and unreadable ones are refused") {
-  ::setenv("TUTTI_PORT_RANGE", "4000-4010", 1);
-  ::setenv("TUTTI_TIMEOUT_MS", "77", 1);
-  auto settings = settings_from_environment();
-  REQUIRE(settings.is_ok());
-  REQUIRE(settings->port_low == 4000);
-  REQUIRE(settings->port_high == 4010);
-  REQUIRE(settings->timeout_ms == 77);
-  for (const char* bad : {"0-5", "9-8", "1-65536", "-", "a-b", "1-2-3"}) {
-    ::setenv("TUTTI_PORT_RANGE", bad, 1);
-    INFO(bad);
-    const auto refused = settings_from_environment();
-    REQUIRE_FALSE(refused.is_ok());
-    REQUIRE(refused.status().code() == Code::kInvalidUsage);
-    REQUIRE(refused.status().message().find("TUTTI_PORT_RANGE") != std::string::npos);
-  }
-  ::unsetenv("TUTTI_PORT_RANGE");
-  ::unsetenv("TUTTI_TIMEOUT_MS");
-}
-
-TEST_CASE("unknown variables of tutti are named, with a suggestion") {
-  ::setenv("TUTTI_LOG", "warn", 1);
-  REQUIRE(unknown_variables().empty());
-  ::setenv("TUTTI_TRANSPORT", "tcp", 1);
-  auto unknown = unknown_variables();
-  REQUIRE(unknown.size() == 1);
-  CHECK(unknown[0].find("TUTTI_TRANSPORT,") != std::string::npos);
-  CHECK(unknown[0].find("is TUTTI_TRANSPORTS meant?") != std::string::npos);
-  ::unsetenv("TUTTI_TRANSPORT");
-  ::setenv("TUTTI_TIMEOUT", "5", 1);
-  unknown = unknown_variables();
-  REQUIRE(unknown.size() == 1);
-  CHECK(unknown[0].find("is TUTTI_TIMEOUT_MS meant?") != std::string::npos);
-  ::unsetenv("TUTTI_TIMEOUT");
-  ::setenv("TUTTI_SOMETHING_ELSE_ALTOGETHER", "5", 1);
-  unknown = unknown_variables();
-  REQUIRE(unknown.size() == 1);
-  CHECK(unknown[0].find("meant") == std::string::npos);
-  ::unsetenv("TUTTI_SOMETHING_ELSE_ALTOGETHER");
-  ::unsetenv("TUTTI_LOG");
-}
-
-TEST_CASE("other libraries' names of tutti's settings are recognised") {
-  CHECK(probably_meant("TUTTI_SOCKET_IFNAME") == "TUTTI_INTERFACE");
-  CHECK(probably_meant("TUTTI_SIZE") == "TUTTI_WORLD_SIZE");
-  CHECK(probably_meant("TUTTI_RNAK") == "TUTTI_RANK");
-  CHECK(probably_meant("TUTTI_SOMETHING_ELSE_ALTOGETHER").empty());
-  CHECK(probably_meant("TUTTI_FOO").empty());
-  for (const Variable& variable : variables()) {
-    CHECK(find_variable(variable.name) == &variable);
-    CHECK(probably_meant(variable.name) == variable.name);
-    CHECK_FALSE(variable.meaning.empty());
-  }
-  CHECK(find_variable("TUTTI_SOCKET_IFNAME") == nullptr);
-}
-
-TEST_CASE("a host counts as gone after a finite time, also if operations wait without limit") {
-  Settings settings;
-  settings.timeout_ms = 7'000'000;
-  settings.init_timeout_ms = 60'000;
-  CHECK(silence_limit_ms(settings) == 7'000'000);
-  settings.timeout_ms = 5;
-  CHECK(silence_limit_ms(settings) == 60'000);
-  settings.timeout_ms = INT_MAX;
-  CHECK(silence_limit_ms(settings) == 60'000);
-  settings.timeout_ms = std::int64_t{1} << 40;
-  CHECK(silence_limit_ms(settings) == 60'000);
-  settings.network_timeout_ms = 3000;
-  CHECK(silence_limit_ms(settings) == 3000);
-}
-
-TEST_CASE("the documented defaults of variables are those of the settings") {
-  const Settings defaults;
-  int settings = 0;
-  for (const Variable& variable : variables()) {
-    INFO(variable.name);
-    const std::string fallback(variable.fallback);
-    REQUIRE_FALSE(fallback.empty());
-    if (fallback.front() == '(') continue;
-    CHECK(check_variable(variable.name, fallback).is_ok());
-    Settings read;
-    read.timeout_ms = read.init_timeout_ms = read.wait_notice_ms = 1;
-    if (!apply_setting(variable.name, std::string(variable.name), fallback, &read).is_ok()) continue;  // not a setting
-    ++settings;
-    if (variable.name == "TUTTI_TIMEOUT_MS") CHECK(read.timeout_ms == defaults.timeout_ms);
-    if (variable.name == "TUTTI_INIT_TIMEOUT_MS") CHECK(read.init_timeout_ms == defaults.init_timeout_ms);
-    if (variable.name == "TUTTI_WAIT_NOTICE_MS") CHECK(read.wait_notice_ms == defaults.wait_notice_ms);
-    CHECK(read.transports == defaults.transports);
-    CHECK(read.strict == defaults.strict);
-    CHECK(read.moves == defaults.moves);
-    CHECK(read.cross_memory == defaults.cross_memory);
-    CHECK(read.bind == defaults.bind);
-    CHECK(read.progress_threads == defaults.progress_threads);
-  }
-  CHECK(settings == 9);
-  CHECK_FALSE(check_variable("TUTTI_BIND", "socket").is_ok());
-  CHECK_FALSE(check_variable("TUTTI_LOG", "loud").is_ok());
-  CHECK(check_variable("TUTTI_ROOT", "anything").is_ok());
-}
-
-TEST_CASE("an unknown log level is reported") {
-  for (const char* level : {"", "error", "warn", "info", "debug", "INFO", "Warn"}) {
-    INFO(level);
-    ::setenv("TUTTI_LOG", level, 1);
-    CHECK(unknown_variables().empty());
-  }
-  for (const char* level : {"verbose", "WARN ", "infos", "2"}) {
-    ::setenv("TUTTI_LOG", level, 1);
-    const auto told = unknown_variables();
-    REQUIRE(told.size() == 1);
-    CHECK(told[0].find("TUTTI_LOG=\"" + std::string(level) + "\"") != std::string::npos);
-    CHECK(told[0].find("debug") != std::string::npos);
-  }
-  ::unsetenv("TUTTI_LOG");
 }
 
 TEST_CASE("an unknown result code is a defect") {

@@ -34,7 +34,7 @@ topology::ProcessorSet mask(const std::string& digits) {
   return cpus;
 }
 
-std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& algorithm = "") {
+std::vector<PeerInfo> book(const std::vector<Place>& places) {
   std::vector<PeerInfo> peers;
   for (const Place& place : places) {
     PeerInfo p;
@@ -44,7 +44,6 @@ std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& 
     p.network_namespace = place.network;
     RankSettings settings;
     settings.cpus = mask(place.cpus);
-    settings.algorithm = peers.empty() ? algorithm : "chain";
     p.settings = settings.pack();
     peers.push_back(p);
   }
@@ -52,7 +51,7 @@ std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& 
 }
 
 Membership member(int rank, std::vector<PeerInfo> peers, const std::string& transports = "shm,tcp") {
-  auto made = make_membership(rank, std::move(peers), parse_transports(transports).value());
+  auto made = make_membership(rank, {}, std::move(peers), parse_transports(transports).value());
   REQUIRE(made.is_ok());
   return std::move(made).value();
 }
@@ -65,7 +64,7 @@ Membership member_of_split(int rank, const Membership& parent, const std::vector
     peers.back().rank = static_cast<std::int32_t>(peers.size()) - 1;
   }
   const SplitFrom from{parent, members};
-  auto made = make_membership(rank, std::move(peers), parse_transports("shm,tcp").value(), &from);
+  auto made = make_membership(rank, {}, std::move(peers), parse_transports("shm,tcp").value(), &from);
   REQUIRE(made.is_ok());
   return std::move(made).value();
 }
@@ -163,7 +162,7 @@ TEST_CASE("rank 0's description of the machines applies, if they are the job's")
   const std::vector<topology::Place> nowhere(4);
   const std::vector<double> unknown(4);
   const auto told = [&] { return with_places(book(kTwoMachines), nowhere, unknown, topology::to_json(graph)); };
-  const auto refused = make_membership(0, told(), parse_transports("shm,tcp").value());
+  const auto refused = make_membership(0, {}, told(), parse_transports("shm,tcp").value());
   CHECK(refused.status().code() == Code::kInvalidArgument);
   CHECK(refused.status().message().find("TUTTI_TOPOLOGY: it has rank 3 on another host than rank 0") !=
         std::string::npos);
@@ -173,7 +172,7 @@ TEST_CASE("rank 0's description of the machines applies, if they are the job's")
   const Membership part = member_of_split(0, m, {3, 2});
   CHECK(part.graph->ranks == std::vector<std::int32_t>{graph.ranks[3], graph.ranks[2]});
   auto half = with_places(book(kTwoMachines), nowhere, unknown, topology::to_json(graph).substr(0, 100));
-  CHECK_FALSE(make_membership(0, std::move(half), parse_transports("shm,tcp").value()).is_ok());
+  CHECK_FALSE(make_membership(0, {}, std::move(half), parse_transports("shm,tcp").value()).is_ok());
 }
 
 TEST_CASE("load counts the ranks on the processors that they may use") {
@@ -365,15 +364,9 @@ TEST_CASE("ranks read each other's memory as far as all their settings allow") {
   CHECK(reading({kNever, kAlways, kAlways}) == kNever);
 }
 
-TEST_CASE("the algorithm of rank 0 applies to all") {
-  CHECK(member(1, book({{1, 1, 7, "1"}, {1, 2, 7, "1"}}, "ring")).algorithm == "ring");
-}
-
 TEST_CASE("packed settings are unpacked unchanged, and damage is detected") {
   RankSettings settings;
   settings.cpus.set(0).set(77).set(topology::kMaxProcessors - 1);
-  settings.algorithm = "all_reduce:ring\nalgorithm=chain";
-  settings.strict = true;
   settings.reads_processes = MemoryReads::kAlways;
   settings.level2_bytes = std::uint64_t{3} << 33;
   settings.quotas = {{std::uint64_t{5} << 50, 1}, {7, 2500}};
@@ -384,8 +377,6 @@ TEST_CASE("packed settings are unpacked unchanged, and damage is detected") {
   auto read = RankSettings::unpack(bytes);
   REQUIRE(read.is_ok());
   CHECK(read->cpus == settings.cpus);
-  CHECK(read->algorithm == settings.algorithm);
-  CHECK(read->strict);
   CHECK(read->reads_processes == MemoryReads::kAlways);
   CHECK(read->level2_bytes == settings.level2_bytes);
   CHECK(read->quotas == settings.quotas);
@@ -432,22 +423,19 @@ TEST_CASE("the error about an unreadable file names the variable") {
 }
 
 TEST_CASE("a rank describes itself so that it can be read back") {
-  Settings settings;
-  settings.algorithm = "chain";
-  auto self = describe_self(0, settings);
+  auto self = describe_self(0, {});
   REQUIRE(self.is_ok());
   auto read = PeerInfo::parse(self->serialize());
   REQUIRE(read.is_ok());
   const Membership m = member(0, {std::move(*read)});
-  CHECK(m.algorithm == "chain");
   CHECK(m.ranks_per_cpu <= 1);
 }
 
 TEST_CASE("membership: communicators that are split from each other share the address table and what ranks told") {
-  const Membership parent = member(2, book(std::vector<Place>(4, Place{1, 1, 7, "f"}), "ring"));
+  const Membership parent = member(2, book(std::vector<Place>(4, Place{1, 1, 7, "f"})));
   const auto split = [&](int rank, const std::vector<int>& members) {
-    const SplitFrom from{parent, members, true};
-    auto made = make_membership(rank, parent.peers.part(members), parent.told.part(members),
+    const SplitFrom from{parent, members};
+    auto made = make_membership(rank, {}, parent.peers.part(members), parent.told.part(members),
                                 parse_transports("shm,tcp").value(), &from);
     REQUIRE(made.is_ok());
     return std::move(*made);
@@ -457,7 +445,6 @@ TEST_CASE("membership: communicators that are split from each other share the ad
   CHECK(&some.peers[0] == &parent.peers[3]);
   CHECK(&some.told[1] == &parent.told[2]);
   CHECK(some.hosts == std::vector<std::vector<int>>{{0, 1}});
-  CHECK(some.algorithm == "ring");  // rank 0's of the parent
   const Membership all = split(2, {0, 1, 2, 3});
   CHECK(&all.peers[3] == &parent.peers[3]);
   CHECK(all.graph == parent.graph);

@@ -53,12 +53,13 @@ inline Membership threads(const std::vector<int>& machines, const std::string& a
     p.rank = static_cast<int>(peers.size());
     p.boot.fill(static_cast<std::uint8_t>(machine));
     RankSettings settings;
-    settings.algorithm = algorithm;
     settings.cpus.set();
     p.settings = settings.pack();
     peers.push_back(p);
   }
-  auto made = make_membership(rank, std::move(peers), parse_transports("shm,tcp").value());
+  Settings forced;
+  forced.algorithm = algorithm;
+  auto made = make_membership(rank, std::move(forced), std::move(peers), parse_transports("shm,tcp").value());
   REQUIRE(made.is_ok());
   return std::move(made).value();
 }

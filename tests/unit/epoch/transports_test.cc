@@ -51,7 +51,7 @@ std::vector<PeerInfo> book(const std::vector<Place>& places, bool told) {
 }
 
 Membership member(int rank, const std::vector<Place>& places, const std::string& transports) {
-  auto made = make_membership(rank, book(places, false), parse_transports(transports).value());
+  auto made = make_membership(rank, {}, book(places, false), parse_transports(transports).value());
   REQUIRE(made.is_ok());
   return std::move(made).value();
 }

@@ -10,12 +10,12 @@
 
 #include "catch_compat.h"
 #include "ranks.h"
+#include "sanitizers.h"
 
 using namespace tutti::internal;
 using tutti::internal::test::Child;
 using tutti::internal::test::eventually;
 using tutti::internal::test::on_threads;
-using tutti::internal::test::Watcher;
 
 namespace {
 
@@ -336,7 +336,7 @@ TEST_CASE("communicators are made and left by the hundred, in any order, and cos
   on_threads(kRanks, [&](int rank) {
     std::mt19937 random(static_cast<unsigned>(rank));
     std::vector<std::unique_ptr<Member>> members;
-    for (std::uint64_t round = 0; round < 100; ++round) {
+    for (std::uint64_t round = 0; round < (test::kThreadSanitizer ? 20 : 100); ++round) {
       std::vector<int> all(kRanks);
       std::iota(all.begin(), all.end(), 0);
       std::mt19937 common(static_cast<unsigned>(round));
@@ -462,7 +462,7 @@ TEST_CASE("ranks that split off different communicators with one id get an error
   }
 }
 
-TEST_CASE("frames kept for communicators that a rank has not made yet are bounded") {
+TEST_CASE("frames kept for communicators that a rank has not made yet are bounded", "[one_thread]") {
   SplitJob job(3);
   const std::vector<int> members = {3, 17};
   constexpr std::uint64_t kMany = 1500;

@@ -70,7 +70,7 @@ diff "$out" <(sed -E '/^\| `TUTTI_/!d; s/^\| ([^|]*)\|.*/\1/; s/, /\n| /g' "$roo
 read_by_row=$(python3 - "$root/src/base/variables.cc" <<'PY'
 import re, sys
 for row in re.split(r'\n    \{(?="TUTTI_)', open(sys.argv[1]).read())[1:]:
-    if "Settings" in row.split("\n};")[0]:
+    if "kNotASetting" not in row.split("\n};")[0]:
         print(row.split('"')[1])
 PY
 )

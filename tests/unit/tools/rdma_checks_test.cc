@@ -129,7 +129,6 @@ TEST_CASE("doctor: limits of locked memory") {
 }
 
 TEST_CASE("doctor: the reason why memory cannot be registered") {
-  REQUIRE(contains(check_dmabuf("no such device").found, "not supported"));
   const Check cache = check_registration_cache();
   REQUIRE((cache.verdict == Verdict::kOk) == cache.fix.empty());
 }

@@ -7,28 +7,18 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <thread>
 
 #include "catch_compat.h"
 #include "made_tree.h"
+#include "variable.h"
 
 namespace tutti::internal::topology {
 namespace {
 
-// For as long as it lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
+using test::Variable;
 
 Machine described(const std::string& synthetic) {
   const Variable description("HWLOC_SYNTHETIC", synthetic);

@@ -1,7 +1,7 @@
 """Horovod's interface over tutti: ``import tutti_torch.horovod as hvd`` in place of ``import horovod.torch as hvd``.
 
 Start it with torchrun. Names, defaults and results are Horovod's. What differs: ranks call operations in the same order
-(``name`` is for the reader alone), and a rank that has failed is replaced by starting all ranks anew (``elastic``).
+(``name`` is for the reader alone), and ``init(store=...)`` takes the place of Horovod's elastic launcher (``elastic``).
 """
 
 from tutti_torch.horovod import elastic
@@ -18,7 +18,7 @@ from tutti_torch.horovod.built import (
     rocm_built,
 )
 from tutti_torch.horovod.compression import Compression
-from tutti_torch.horovod.errors import HorovodInternalError
+from tutti_torch.horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tutti_torch.horovod.gathers import (
     allgather,
     allgather_async,
@@ -75,6 +75,7 @@ __all__ = [
     "DistributedOptimizer",
     "Handle",
     "HorovodInternalError",
+    "HostsUpdatedInterrupt",
     "Max",
     "Min",
     "Product",

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from tutti_torch.horovod import job
 from tutti_torch.horovod.handles import Handle
 from tutti_torch.horovod.reductions import Average, ReduceOp, by_dtype, start_reduction, unpack
 
@@ -45,6 +46,8 @@ class Buckets:
 
     def gradient_is_there(self, parameter: torch.Tensor) -> None:
         """The hook of a parameter, called once for each backward pass."""
+        if job.size() == 1:
+            return
         left = self._passes_left[parameter] = self._passes_left[parameter] - 1
         if left < 0:
             raise AssertionError(

@@ -1,8 +1,10 @@
-"""Training that goes on after a rank has failed: torchrun starts all ranks anew, and they go on from the last commit.
+"""Training that goes on after ranks have failed.
 
-A communicator of tutti cannot shrink, so that ranks which are left cannot go on by themselves, as with Horovod's own
-launcher: when one fails, the others end as well, and ``torchrun --max-restarts`` starts all of them again, with
-``--nnodes MIN:MAX`` as many as there are then. What was committed therefore lies in a file.
+After ``init(store=...)``, the ranks that live go on in the same processes. They make a process group without the dead ranks,
+and with the workers that have come, and begin again with the last commit.
+
+Otherwise torchrun starts all ranks anew, with ``--nnodes MIN:MAX`` as many as there are then: when one fails, the others
+end as well, and ``torchrun --max-restarts`` starts them again. What was committed therefore lies in a file.
 """
 
 import copy
@@ -16,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from tutti_torch.horovod import job
-from tutti_torch.horovod.errors import HorovodInternalError
+from tutti_torch.horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tutti_torch.horovod.objects import allgather_object, broadcast_object
 
 
@@ -45,7 +47,7 @@ class TorchState:
         self.save()
 
     def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
-        """Functions that are called when training goes on after a restart, perhaps with another number of ranks."""
+        """Functions that are called when training goes on after a restart, or with other ranks than before."""
         self._callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
@@ -57,16 +59,24 @@ class TorchState:
         self._saved = {name: copy.deepcopy(_contents(getattr(self, name))) for name in self._names}
 
     def commit(self) -> None:
-        """Keeps the values of now: what restore() and a restart go back to. All ranks call it."""
+        """Keeps the values of now: what restore() and a restart go back to. All ranks call it. Then as
+        check_host_updates()."""
         self.save()
         self.commits += 1
         if self.checkpoint is not None and job.rank() == 0:
             part = f"{os.fspath(self.checkpoint)}.part"
             torch.save((self.commits, self._saved), part)
             os.replace(part, self.checkpoint)
+        self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Does nothing: torchrun itself notices new hosts, and starts all ranks anew."""
+        """Raises HostsUpdatedInterrupt on all ranks if workers wait to join the job. Without init(store=...) it does
+        nothing: torchrun itself notices new hosts, and starts all ranks anew."""
+        membership = job.current().membership
+        if membership is None:
+            return
+        if broadcast_object(job.rank() == 0 and membership.workers_wait()):
+            raise HostsUpdatedInterrupt("workers wait to join the job")
 
     def restore(self) -> None:
         """Goes back to the last commit."""
@@ -106,22 +116,37 @@ def _contents(value: Any) -> Any:
 def run(function: Callable[..., Any]) -> Callable[..., Any]:
     """A training function whose first argument is a TorchState: it begins with that of the last commit, on all ranks.
 
-    If a rank fails, the function raises HorovodInternalError, and the process has to end, so that torchrun can start it
-    anew.
+    After init(store=...) the function is called again if a rank fails, or if workers join: with the ranks that there are
+    then. Otherwise, if a rank fails, the process has to end, so that torchrun can start it anew.
     """
 
     @functools.wraps(function)
     def wrapper(state: TorchState, *arguments: Any, **named: Any) -> Any:
         job.init()
         state.load()
-        state.sync()
-        if state.commits > 0 or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
-            state.on_reset()
-        try:
-            return function(state, *arguments, **named)
-        except (HorovodInternalError, dist.DistBackendError) as error:
-            print(f"rank {job.rank()}: {error}\n{_what_follows(state)}", file=sys.stderr, flush=True)
-            raise
+        changed = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+        while True:
+            result, failure, done = None, None, False
+            try:
+                state.sync()
+                if changed or state.commits > 0:
+                    state.on_reset()
+                result = function(state, *arguments, **named)
+                done = True
+            except HostsUpdatedInterrupt:
+                pass
+            except (HorovodInternalError, dist.DistBackendError) as error:
+                if job.current().membership is None:
+                    print(f"rank {job.rank()}: {error}\n{_what_follows(state)}", file=sys.stderr, flush=True)
+                    raise
+                failure = error
+            # A rank may have ended when another one fails in its last operation. So no rank leaves before all have ended.
+            if job.current().membership is None or job.agree(done):
+                return result
+            if done or failure is not None:
+                state.restore()
+            job.renew(failure)
+            changed = True
 
     return wrapper
 

@@ -8,7 +8,8 @@ import socket
 import torch
 import torch.distributed as dist
 
-import tutti_torch  # noqa: F401  registers the backend
+import tutti_torch
+from tutti_torch.horovod.membership import Membership
 
 
 @dataclasses.dataclass
@@ -17,6 +18,9 @@ class Job:
     # Whether the process group is init's own, and shutdown's to destroy.
     owned: bool
     joinable: bool
+    timeout: datetime.timedelta | None = None
+    # Of a job whose ranks can be replaced.
+    membership: Membership | None = None
     local_rank: int = 0
     local_size: int = 1
     cross_rank: int = 0
@@ -33,22 +37,63 @@ def current() -> Job:
     return _job
 
 
-def init(timeout: datetime.timedelta | None = None, join: bool = True) -> None:
+def init(
+    timeout: datetime.timedelta | None = None, join: bool = True, store: str | None = None, ranks: int = 0
+) -> None:
     """Joins the job that torchrun describes, or mpirun or srun with MASTER_ADDR and MASTER_PORT; else
     one alone.
 
     Where torch.distributed is initialised already, its ranks are the job's. ``join=False`` saves the announcement, a
     tiny operation, that each all-reduce is preceded by for the sake of join().
+
+    With ``store`` the job needs no launcher, and its ranks can be replaced: ``elastic.run`` goes on without those that
+    die, and with workers that come. ``ranks`` of them begin; each further one waits until elastic.run takes it. The
+    store is a file that does not exist yet and that all hosts share, or the HOST:PORT of a TCPStore. It must outlive
+    the job.
     """
     global _job
     if _job is not None:
+        return
+    if store is not None:
+        if dist.is_initialized():
+            raise ValueError("init(store=...) makes the process group itself: do not call init_process_group before")
+        _enter(Membership(store, ranks, timeout or dist.default_pg_timeout), timeout, join)
         return
     owned = not dist.is_initialized()
     if owned:
         _init_process_group(timeout)
     group = dist.group.WORLD if owned else dist.new_group(backend="tutti", timeout=timeout)
-    _job = Job(group, owned, join)
+    _job = Job(group, owned, join, timeout)
     _find_places(_job)
+
+
+def _enter(membership: Membership, timeout: datetime.timedelta | None, join: bool) -> None:
+    """The process group of the current generation."""
+    global _job
+    place = membership.place
+    dist.init_process_group(
+        "tutti", store=membership.group_store(), rank=place.rank, world_size=place.size, timeout=timeout
+    )
+    _job = Job(dist.group.WORLD, True, join, timeout, membership)
+    _find_places(_job)
+
+
+def agree(done: bool) -> bool:
+    """Whether all ranks that live are done. All of them call it, also after an operation has failed."""
+    return bool(tutti_torch.agree(int(done), current().group))
+
+
+def renew(failure: Exception | None) -> None:
+    """Replaces the process group by one without the ranks that have died, and with the workers that wait. All ranks that
+    live call it after agree(). Raises the failure of an operation if no rank has died."""
+    old = current()
+    dead = tutti_torch.failed(old.group)
+    if failure is not None and not dead:
+        raise failure
+    living = [one for one in range(old.group.size()) if one not in dead]
+    shutdown()
+    old.membership.renew(living)
+    _enter(old.membership, old.timeout, old.joinable)
 
 
 # The variables for ranks of launchers other than torchrun.

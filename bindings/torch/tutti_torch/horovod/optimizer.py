@@ -82,9 +82,9 @@ class _Distributed(torch.optim.Optimizer):
         self._synchronized = False
         self._should_synchronize = True
         self.set_backward_passes_per_step(passes)
-        if job.size() > 1:
-            for parameter in self._buckets.parameters:
-                parameter.register_post_accumulate_grad_hook(self._buckets.gradient_is_there)
+        # Also of a job of one rank, which may get others.
+        for parameter in self._buckets.parameters:
+            parameter.register_post_accumulate_grad_hook(self._buckets.gradient_is_there)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """From the next step on."""

@@ -243,32 +243,6 @@ Status check_library() {
   return Library::load().status();
 }
 
-bool supports_dmabuf(const std::string& name, std::string* why) {
-  const Result<const Library*> loaded = Library::load();
-  if (!loaded.is_ok()) {
-    *why = loaded.status().message();
-    return false;
-  }
-  const Library& library = *loaded.value();
-  *why = "libibverbs is older than 34 (ibv_reg_dmabuf_mr is missing)";
-  if (library.reg_dmabuf_mr == nullptr) return false;
-  const DeviceList list(library);
-  *why = "the device cannot be opened";
-  for (int i = 0; i < list.count(); ++i) {
-    if (name != library.get_device_name(list[i])) continue;
-    const Context context(library.open_device(list[i]), library.close_device);
-    if (context == nullptr) return false;
-    const std::unique_ptr<ibv_pd, decltype(&::ibv_dealloc_pd)> domain(library.alloc_pd(context.get()),
-                                                                      library.dealloc_pd);
-    if (domain == nullptr) return false;
-    // -1 is never a valid descriptor: a driver with dmabuf support reports that, any other driver rejects the request.
-    const ibv_mr* const none = library.reg_dmabuf_mr(domain.get(), 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
-    *why = none == nullptr ? std::strerror(errno) : "";
-    return none == nullptr && errno == EBADF;
-  }
-  return false;
-}
-
 Result<std::vector<Port>> choose_ports(const Options& options, const std::vector<int>& far_nodes) {
   const Result<std::vector<Finding>> findings = find_ports(options, far_nodes);
   if (!findings.is_ok()) return findings.status();

@@ -21,9 +21,6 @@ Result<std::vector<Finding>> find_ports(const Options& options, const std::vecto
 
 // Whether this build has RDMA and libibverbs can be opened: kSystemError with the fix if not. Any thread.
 Status check_library();
-// Whether the device's driver can register memory of other devices by a dmabuf; if not, *why has the reason. Opens the
-// device. Any thread.
-bool supports_dmabuf(const std::string& device, std::string* why);
 
 // The ports that this rank offers its peers, best first, at most kMaxRails. These are the ports that the options name,
 // in that order, or else all usable ports of the best kind (near before far, fast before slow, then by name). Ports of
