@@ -17,6 +17,8 @@ namespace {
 constexpr int kRanks = 150;
 // The number of ranks that run the aborted operation.
 constexpr int kInterrupted = 8;
+// How often the abort may come too late.
+constexpr int kAttempts = 20;
 
 double thread_seconds() {
   timespec now{};
@@ -63,18 +65,22 @@ TEST_CASE("abort ends the proofs inside the first operation") {
   Job whole;
   const std::vector<double> whole_s = whole.run(kRanks, [] {});
   for (const tuttiResult_t result : whole.results) CHECK(result == tuttiSuccess);
-  Job aborted;
-  const std::vector<double> aborted_s =
-      aborted.run(kInterrupted, [&] { CHECK(tuttiCommAbort(aborted.comms[0]) == tuttiSuccess); });
-  // A thread that had not quite begun finds its handle ended.
-  CHECK((aborted.results[0] == tuttiAborted || aborted.results[0] == tuttiInvalidArgument));
-  for (std::size_t rank = 1; rank < kInterrupted; ++rank) CHECK(aborted.results[rank] == tuttiAborted);
   // Rank 0 has proven the schedule, and no other rank has.
   CHECK(std::accumulate(whole_s.begin() + 1, whole_s.end(), 0.0) / (kRanks - 1) < whole_s[0] / 4);
-  // Without the part that was proven before all had begun.
-  CHECK(aborted_s[0] < whole_s[0] / 2);
   for (const tuttiComm_t comm : whole.comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
-  for (std::size_t rank = 1; rank < kRanks; ++rank) CHECK(tuttiCommDestroy(aborted.comms[rank]) == tuttiSuccess);
+  // On a busy machine the aborting thread may run only when the proof is nearly over. So one of several attempts counts.
+  bool ended_early = false;
+  for (int attempt = 0; attempt < kAttempts && !ended_early; ++attempt) {
+    Job aborted;
+    const std::vector<double> aborted_s =
+        aborted.run(kInterrupted, [&] { CHECK(tuttiCommAbort(aborted.comms[0]) == tuttiSuccess); });
+    // A thread that had not quite begun finds its handle ended.
+    CHECK((aborted.results[0] == tuttiAborted || aborted.results[0] == tuttiInvalidArgument));
+    for (std::size_t rank = 1; rank < kInterrupted; ++rank) CHECK(aborted.results[rank] == tuttiAborted);
+    ended_early = aborted_s[0] < whole_s[0] / 2;
+    for (std::size_t rank = 1; rank < kRanks; ++rank) CHECK(tuttiCommDestroy(aborted.comms[rank]) == tuttiSuccess);
+  }
+  CHECK(ended_early);
   CHECK(::unsetenv("TUTTI_ALGORITHM") == 0);
 }
 

@@ -146,7 +146,7 @@ documented 'A wrong interface' "$without"
 # 8: too few open files.
 begin
 (
-  ulimit -n 12
+  ulimit -n 10
   rank 0 2 "$program"
   rank 1 2 "$program"
   failing 1 2
