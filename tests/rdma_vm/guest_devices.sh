@@ -34,13 +34,13 @@ rping_over() {
   return 1
 }
 
-run_case 'rxe0 is an active InfiniBand device' 10 active rxe0 InfiniBand
-run_case 'rxe1 is an active InfiniBand device' 10 active rxe1 InfiniBand
-run_case 'siw0 is an active iWARP device' 10 active siw0 iWARP
-run_case 'tutti topo shows the devices' 10 topo
+run_case 'rxe0 is an active InfiniBand device' 60 active rxe0 InfiniBand
+run_case 'rxe1 is an active InfiniBand device' 60 active rxe1 InfiniBand
+run_case 'siw0 is an active iWARP device' 60 active siw0 iWARP
+run_case 'tutti topo shows the devices' 60 topo
 # -u 17: half a second before a packet is resent. The default, 67 ms seven times, ends the connection if the machine
 # leaves the guest without a processor for half a second.
-run_case 'write bandwidth of rxe0' 30 perftest ib_write_bw 10.77.0.1 4 MB/s rxe0 rxe0 -x 1 -u 17 -s 1048576 -n 100
-run_case 'write latency of rxe0' 30 perftest ib_write_lat 10.77.0.1 6 us rxe0 rxe0 -x 1 -u 17 -s 8 -n 1000
-run_case 'write bandwidth of rxe1' 30 perftest ib_write_bw 10.77.1.1 4 MB/s rxe1 rxe1 -x 1 -u 17 -s 1048576 -n 100
-run_case 'rping over siw0' 30 rping_over 10.77.2.1
+run_case 'write bandwidth of rxe0' 120 perftest ib_write_bw 10.77.0.1 4 MB/s rxe0 rxe0 -x 1 -u 17 -s 1048576 -n 100
+run_case 'write latency of rxe0' 120 perftest ib_write_lat 10.77.0.1 6 us rxe0 rxe0 -x 1 -u 17 -s 8 -n 1000
+run_case 'write bandwidth of rxe1' 120 perftest ib_write_bw 10.77.1.1 4 MB/s rxe1 rxe1 -x 1 -u 17 -s 1048576 -n 100
+run_case 'rping over siw0' 120 rping_over 10.77.2.1

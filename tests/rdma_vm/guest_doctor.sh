@@ -61,14 +61,14 @@ little_memory() {
     -- with_little_memory
 }
 
-run_case 'doctor: soft-RoCE can be used' 30 usable
-run_case 'doctor: soft-iWARP can be used' 30 usable_iwarp
-run_case 'doctor: soft-iWARP cannot be connected by exchange' 30 iwarp_by_exchange
-run_case 'doctor: soft-RoCE can be used through the connection manager' 30 usable_by_manager
-run_case 'doctor: an interface that is down' 30 interface_down
+run_case 'doctor: soft-RoCE can be used' 120 usable
+run_case 'doctor: soft-iWARP can be used' 120 usable_iwarp
+run_case 'doctor: soft-iWARP cannot be connected by exchange' 120 iwarp_by_exchange
+run_case 'doctor: soft-RoCE can be used through the connection manager' 120 usable_by_manager
+run_case 'doctor: an interface that is down' 120 interface_down
 ip link set d0 up
-run_case 'doctor: a small MTU' 30 small_mtu
+run_case 'doctor: a small MTU' 120 small_mtu
 ip link set d0 mtu 4500
-run_case 'doctor: devices are not passed on' 30 no_access
-run_case 'doctor: no provider library' 30 no_provider
-run_case 'doctor: little memory may be locked' 30 little_memory
+run_case 'doctor: devices are not passed on' 120 no_access
+run_case 'doctor: no provider library' 120 no_provider
+run_case 'doctor: little memory may be locked' 120 little_memory

@@ -64,18 +64,18 @@ leave_a_lossy_network() {
 
 run_case 'iWARP jobs end on a lossy network' 120 leave_a_lossy_network
 tc qdisc del dev lo root
-run_case 'a killed rank, TCP' 60 killed tcp 100000 3
+run_case 'a killed rank, TCP' 180 killed tcp 100000 3
 export TUTTI_VERBS=device=rxe0
-run_case 'a killed rank, verbs, 8 bytes' 60 killed verbs 8 3
-run_case 'a killed rank, verbs, 1 MB' 60 killed verbs 1000000 3
+run_case 'a killed rank, verbs, 8 bytes' 180 killed verbs 8 3
+run_case 'a killed rank, verbs, 1 MB' 180 killed verbs 1000000 3
 export TUTTI_VERBS=device=siw0
-run_case 'a killed rank, iWARP, 100 kB' 60 killed verbs 100000 3
+run_case 'a killed rank, iWARP, 100 kB' 180 killed verbs 100000 3
 unset TUTTI_VERBS
-run_case 'the network interface goes down' 60 broken 100000 ip link set d0 down
+run_case 'the network interface goes down' 180 broken 100000 ip link set d0 down
 restore_address
-run_case "the device's address is removed" 60 broken 100000 ip addr del 10.77.0.1/24 dev d0
+run_case "the device's address is removed" 180 broken 100000 ip addr del 10.77.0.1/24 dev d0
 restore_address
-run_case 'the device is removed while it is used' 60 removed_while_used
+run_case 'the device is removed while it is used' 180 removed_while_used
 restore_device
 # The last case, because the interface does not come back.
-run_case 'the network interface is removed' 60 broken 100000 ip link delete d0
+run_case 'the network interface is removed' 180 broken 100000 ip link delete d0

@@ -56,7 +56,7 @@ break_loop() {
   mapfile -t all < <(seq 0 $((ranks - 1)))
   start_ranks "$ranks" "${rank_command[@]}" loop "$bytes"
   rank_files ready "${all[@]}"
-  wait_for_files 30 "${files[@]}"
+  wait_for_files 120 "${files[@]}"
   "$@"
 }
 

@@ -21,7 +21,7 @@ perftest() {
 
 wait_for_port() {
   local tries
-  for ((tries = 0; tries < 200; ++tries)); do
+  for ((tries = 0; tries < 1200; ++tries)); do
     [[ -z $(ss -Hlnt "sport = :$1") ]] || return 0
     sleep 0.05
   done

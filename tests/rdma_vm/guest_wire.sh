@@ -19,9 +19,9 @@ perftest_over_wire() {
   perftest ib_write_bw 10.77.0.1 4 MB/s rxe0 rxe1 -x 1 -s 65536 -n "$iterations"
 }
 
-run_case 'write bandwidth over the wire' 30 perftest_over_wire 1000
-run_case 'write bandwidth with 1 % loss' 60 perftest_over_wire 300 loss 1%
-run_case 'write bandwidth with 20 ms delay' 30 perftest_over_wire 300 delay 20ms
+run_case 'write bandwidth over the wire' 120 perftest_over_wire 1000
+run_case 'write bandwidth with 1 % loss' 120 perftest_over_wire 300 loss 1%
+run_case 'write bandwidth with 20 ms delay' 120 perftest_over_wire 300 delay 20ms
 
 # Even ranks use rxe0, odd ranks rxe1.
 on_wire() {
@@ -55,4 +55,4 @@ run_case '2 ranks over the wire' 60 over_wire 300000 2
 run_case '2 ranks with 1 % loss' 90 over_wire 100000 2 loss 1%
 run_case '4 ranks with 1 % loss' 90 over_wire 70000 4 loss 1%
 run_case '2 ranks with 20 ms delay' 90 over_wire 70000 2 delay 20ms
-run_case 'no packet arrives any more' 60 silent
+run_case 'no packet arrives any more' 180 silent

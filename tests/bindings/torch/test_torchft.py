@@ -300,7 +300,7 @@ class Replica:
 
 def seconds_without_commits(backend: str, victim: int, folder: pathlib.Path) -> float:
     """Kills one of three replicas, and starts it again: from its death to the next step of both others."""
-    lighthouse = LighthouseServer(bind="[::]:0", min_replicas=2, join_timeout_ms=100)
+    lighthouse = LighthouseServer(bind="[::]:0", min_replicas=2, join_timeout_ms=2000)
     replicas = [Replica(number, backend, lighthouse.address(), folder) for number in range(3)]
     old = []
     try:
@@ -335,5 +335,5 @@ def seconds_without_commits(backend: str, victim: int, folder: pathlib.Path) -> 
 def test_others_go_on_when_a_replica_dies_and_it_comes_back(victim: int, tmp_path: pathlib.Path) -> None:
     took_s = seconds_without_commits("tutti", victim, tmp_path)
     print(f"{took_s:.3f} s from the death of replica {victim} to the next step of the others")
-    # 1.5 on an idle machine.
-    assert took_s < 10
+    # The lighthouse waits 2 of these for the dead replica. If nothing tells of a death, the timeout of the groups, 30, does.
+    assert took_s < 25
