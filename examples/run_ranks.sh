@@ -34,8 +34,9 @@ fi
 [[ $1 =~ ^[1-9][0-9]{0,5}$ ]] || usage
 ranks=$1
 shift
-# Finds a port on which no process listens. It is below 32768: the kernel chooses ports from there upwards.
-port=$((20000 + RANDOM % 12000))
+# Finds a port on which no process listens. It is below 32768: the kernel chooses ports from there upwards. Scripts that
+# start at the same time have different process ids, and begin with different ports.
+port=$((20000 + $$ % 12000))
 while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((20000 + RANDOM % 12000)); done
 export TUTTI_WORLD_SIZE=$ranks TUTTI_LOCAL_SIZE=$ranks TUTTI_ROOT=127.0.0.1:$port
 trap 'stop 1' HUP

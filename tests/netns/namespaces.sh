@@ -77,7 +77,7 @@ start() {
     interface=${TUTTI_INTERFACE:-}
     ((rank != 0)) || interface=${FIRST_INTERFACE:-$interface}
     TUTTI_TRANSPORTS=$transports TUTTI_INTERFACE=$interface TUTTI_TIMEOUT_MS=${TIMEOUT_MS:-30000} \
-      TUTTI_INIT_TIMEOUT_MS=${TIMEOUT_MS:-30000} TUTTI_RANK=$rank TUTTI_WORLD_SIZE=$ranks timeout 120 \
+      TUTTI_INIT_TIMEOUT_MS=${TIMEOUT_MS:-30000} TUTTI_RANK=$rank TUTTI_WORLD_SIZE=$ranks timeout 400 \
       ip netns exec "$ns" "${within[@]}" "$program" "$rank" "$ranks" "$folder" "${@:3}" >"$folder/out.$rank" 2>&1 &
     pids+=($!)
   done
@@ -105,7 +105,7 @@ job() {
 wait_ready() {
   local folder=$1 ranks=$2 rank tries
   for ((rank = 0; rank < ranks; ++rank)); do
-    for ((tries = 0; tries < 600; ++tries)); do
+    for ((tries = 0; tries < 3000; ++tries)); do
       [[ ! -e $folder/ready.$rank ]] || break
       sleep 0.1
     done

@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   if (const std::string wrong = run_operations(comm, rank, ranks); !wrong.empty()) return complain(wrong);
   if (argc > 4) {
     write_file(folder / ("ready." + std::to_string(rank)), "");
-    if (!wait_for_file(folder / "go", 60'000)) return complain("FOLDER/go did not appear");
+    if (!wait_for_file(folder / "go", 300'000)) return complain("FOLDER/go did not appear");
     const bool again = std::string(argv[4]) == "again";
     const std::string wrong = again ? run_operations(comm, rank, ranks) : "";
     if (!wrong.empty()) return complain(wrong);

@@ -109,6 +109,6 @@ ip netns exec "$small" sysctl -qw net.ipv4.tcp_wmem='4096 16384 16384' net.ipv4.
 for streams in 1 2 16; do
   cases='[.small]'
   ((streams > 1)) || cases+=',[.small_others]'
-  TUTTI_TCP_STREAMS=$streams TUTTI_TIMEOUT_MS=20000 timeout 300 ip netns exec "$small" "$algorithms" "$cases"
+  TUTTI_TCP_STREAMS=$streams TUTTI_TIMEOUT_MS=20000 timeout 550 ip netns exec "$small" "$algorithms" "$cases"
   echo "passed: small sockets, $streams streams a link"
 done

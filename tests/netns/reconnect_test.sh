@@ -13,8 +13,14 @@ export TUTTI_TRANSPORTS=tcp TIMEOUT_MS=60000 TUTTI_LOG=info
 export TUTTI_TCP_STREAMS=2
 sockets() { ip netns exec "$left" ss -Hnt state established dst 10.234.7.2 "$@"; }
 end_connections() {
-  local port
-  port=$(sockets | awk '{n = split($3, part, ":"); print part[n]}' | sort | uniq -d)
+  local port='' tries
+  # Until no other port has two connections.
+  for ((tries = 0; tries < 100; ++tries)); do
+    port=$(sockets | awk '{n = split($3, part, ":"); print part[n]}' | sort | uniq -d)
+    [[ ! $port =~ ^[0-9]+$ ]] || break
+    sleep 0.1
+  done
+  [[ $port =~ ^[0-9]+$ ]] || { echo "not one port with two connections: $port"; sockets; exit 1; }
   cut_switch
   ip netns exec "$left" ss -K -nt state established dst 10.234.7.2 sport = "$port" >/dev/null
   ip netns exec "$right" ss -K -nt state established dst 10.234.7.1 dport = "$port" >/dev/null

@@ -9,7 +9,7 @@ mpirun=$1 ranks=$2 library=$3
 shift 3
 case $mpirun in *openmpi*) options=(--oversubscribe) ;; *) options=() ;; esac
 read -r -a more <<< "${MPIRUN_OPTIONS:-}"
-output=$(timeout -k 5 60 "$mpirun" "${options[@]}" "${more[@]}" -n "$ranks" \
+output=$(timeout -k 5 200 "$mpirun" "${options[@]}" "${more[@]}" -n "$ranks" \
   env TUTTI_MPI_SUMMARY=1 TUTTI_MPI_NONBLOCKING="${TUTTI_MPI_NONBLOCKING-0}" LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$library" "$@" 2>&1) && status=0 || status=$?
 printf '%s\n' "$output"
 [[ ${MUST_END_WITH:=0} == any ]] || ((status == MUST_END_WITH)) || { echo "run.sh: it has ended with $status"; exit 1; }

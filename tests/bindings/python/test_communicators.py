@@ -3,6 +3,7 @@
 import dataclasses
 import multiprocessing
 import os
+import pathlib
 import pickle
 import signal
 import socket
@@ -220,14 +221,16 @@ def test_shrink_excludes_ranks() -> None:
     ranks.run_threads(3, body)
 
 
-def test_timeout() -> None:
+def test_timeout(tmp_path: pathlib.Path) -> None:
     def body(comm: tutti.Communicator) -> None:
         if comm.rank == 0:
             with pytest.raises(tutti.Timeout, match="rank 1") as raised:
                 comm.all_reduce(np.ones(1000))
             assert isinstance(raised.value, TimeoutError) and raised.value.code == 8
+            (tmp_path / "raised").touch()
         else:
-            time.sleep(1)
+            while not (tmp_path / "raised").exists():
+                time.sleep(0.01)
 
     ranks.run(2, body, tutti.Config(timeout_ms=300))
 

@@ -1,7 +1,5 @@
 """Calls of programs and tests written for gloo: lists of several tensors, a tensor given twice, checks, error words."""
 
-import time
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -172,10 +170,12 @@ def test_what_is_refused_as_gloo_refuses_it() -> None:
 
 def test_timeouts_in_the_words_of_gloo() -> None:
     def body(rank: int, size: int) -> None:
+        store = dist.distributed_c10d._get_default_store()
         if rank == 1:
-            time.sleep(5)
+            store.wait(["raised"])
             return
         with pytest.raises(dist.DistBackendError, match="all_reduce: Timed out waiting: .*rank 1"):
             dist.all_reduce(torch.ones(10))
+        store.set("raised", "")
 
-    ranks.run(2, body, timeout_s=1.5)
+    ranks.run(2, body, timeout_s=5)

@@ -315,7 +315,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
         if rank == 2:
             return
         store = dist.FileStore(os.path.join(folder, "store"), 3)
-        backend = dict(store=store, rank=rank, world_size=3, timeout=datetime.timedelta(seconds=2))
+        backend = dict(store=store, rank=rank, world_size=3, timeout=datetime.timedelta(seconds=5))
         with pytest.raises(dist.DistBackendError, match="rank 2"):
             dist.init_process_group("tutti", **backend)
 

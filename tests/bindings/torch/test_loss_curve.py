@@ -1,7 +1,6 @@
 """The losses of a training by torchft in which a replica is killed and comes back."""
 
 import json
-import os
 import pathlib
 import runpy
 import subprocess

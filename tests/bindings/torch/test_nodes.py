@@ -9,7 +9,7 @@ import sys
 import time
 
 PROGRAM = pathlib.Path(__file__).parents[3] / "examples" / "torch" / "nodes.py"
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 class Node:
@@ -19,9 +19,9 @@ class Node:
         self.output = folder / name
         command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:3", "--nproc-per-node=1"]
         command += ["--max-restarts=10", "--monitor-interval=0.1", "--rdzv-backend=c10d"]
-        # The file stands for a server that does not run on one of the nodes. A dead agent is missed after five seconds.
+        # The file stands for a server that does not run on one of the nodes. A dead agent is missed after ten seconds.
         command += [f"--rdzv-endpoint={folder / 'rendezvous'}", f"--rdzv-id={folder.name}", "--local-addr=127.0.0.1"]
-        command += ["--rdzv-conf=store_type=file,last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=5"]
+        command += ["--rdzv-conf=store_type=file,last_call_timeout=10,keep_alive_interval=1,keep_alive_max_attempt=10"]
         command += [str(PROGRAM), f"--checkpoint={folder / 'state.pt'}", f"--until={folder / 'end'}"]
         with self.output.open("w") as output:
             # Without this, ranks of torch 2.13 that have never been rank 0 get the store of the first one, which has died.

@@ -84,13 +84,15 @@ def test_a_training_goes_on_without_a_restart() -> None:
 
 
 def test_a_rank_that_is_late_is_left_out_and_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUTTI_STRAGGLER_MS", "300")
+    monkeypatch.setenv("TUTTI_STRAGGLER_MS", "1000")
 
     def body(rank: int, size: int) -> None:
+        store = dist.distributed_c10d._get_default_store()
         missed = 0
         for step in range(20_000):
             if (step, rank) == (20, VICTIM):
-                time.sleep(2.5)
+                store.wait(["left out"])
+                time.sleep(1)
             elif rank != VICTIM:
                 time.sleep(0.001)
             tensor = torch.full((1000,), 2.0**rank)
@@ -101,6 +103,8 @@ def test_a_rank_that_is_late_is_left_out_and_taken_back(monkeypatch: pytest.Monk
                 missed += 1
                 continue
             assert tutti_torch.contributors() == (list(range(size)) if tensor[0] == 15 else LIVING)
+            if rank == 0 and tensor[0] != 15 and not missed:
+                store.set("left out", "")
             missed += int(tensor[0] != 15)
             if missed and tensor[0] == 15:
                 return

@@ -335,5 +335,5 @@ def seconds_without_commits(backend: str, victim: int, folder: pathlib.Path) -> 
 def test_others_go_on_when_a_replica_dies_and_it_comes_back(victim: int, tmp_path: pathlib.Path) -> None:
     took_s = seconds_without_commits("tutti", victim, tmp_path)
     print(f"{took_s:.3f} s from the death of replica {victim} to the next step of the others")
-    # The lighthouse waits 2 of these for the dead replica. If nothing tells of a death, the timeout of the groups, 30, does.
+    # The lighthouse waits 2 of these for the dead replica. Without a notice the groups would wait 30.
     assert took_s < 25

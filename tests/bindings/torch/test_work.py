@@ -108,16 +108,18 @@ def test_wait_with_a_timeout_leaves_the_operation_alone() -> None:
 
 def test_the_timeout_of_a_group_names_the_rank_that_does_not_come() -> None:
     def body(rank: int, size: int) -> None:
+        store = dist.distributed_c10d._get_default_store()
         if rank == 1:
-            time.sleep(4)
+            store.wait(["raised"])
             return
         for async_op in (False, True):
             with pytest.raises(dist.DistBackendError, match="Timed out waiting: .*rank 1" if not async_op else "tutti"):
                 work = dist.all_reduce(torch.ones(10), async_op=async_op)
                 if work is not None:
                     work.wait()
+        store.set("raised", "")
 
-    ranks.run(2, body, timeout_s=1.5)
+    ranks.run(2, body, timeout_s=5)
 
 
 def test_tensors_are_kept_while_needed_and_no_longer() -> None:
