@@ -20,6 +20,10 @@ struct Transfer {
   Opaque opaque{};  // the datatype, if it is user-defined
 };
 
+inline std::size_t bytes_of(const Transfer& transfer) {
+  return transfer.count * size_of(transfer.type, transfer.opaque);
+}
+
 // "send(count 4, float, to rank 3)".
 std::string describe(const Transfer& transfer);
 

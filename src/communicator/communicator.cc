@@ -13,6 +13,7 @@
 #include "communicator/parting.h"
 #include "communicator/split_exchange.h"
 #include "epoch/job_summary.h"
+#include "observe/event_ring.h"
 
 namespace tutti::internal {
 namespace {
@@ -30,6 +31,10 @@ Result<std::unique_ptr<OpenDevice>> open_device(Settings* settings) {
     if (*ordinal == memory::kHost) return std::unique_ptr<OpenDevice>();
     return OpenDevice::open(*ordinal);
   });
+}
+
+std::unique_ptr<observe::EventRing> open_ring(const Epoch& epoch) {
+  return observe::EventRing::open(epoch.public_id(), epoch.rank(), epoch.ranks());
 }
 
 }  // namespace
@@ -58,7 +63,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
 }
 
 Communicator::Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDevice> device)
-    : history_(std::make_shared<CallHistory>()),
+    : history_(std::make_shared<CallHistory>(0, open_ring(*epoch))),
       epoch_(std::move(epoch)),
       failures_(*epoch_, history_),
       survivors_(*epoch_, failures_),

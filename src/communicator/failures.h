@@ -98,6 +98,7 @@ class Failures {
   // The next wait is for this transfer; null: for a collective again.
   void set_transfer(const Transfer* transfer) const {
     if (stalls_ != nullptr) stalls_->set_transfer(transfer);
+    if (transfer != nullptr) history_->ring().set_transfer(transfer->sends, transfer->peer, bytes_of(*transfer));
   }
 
  private:

@@ -94,7 +94,7 @@ bool NoticeClock::due(const Answer& answer, std::int64_t now_ms, std::uint64_t r
   return true;
 }
 
-Stalls::Stalls(ControlTree& tree, const Membership& membership, const FailureState& failure, const CallHistory& history,
+Stalls::Stalls(ControlTree& tree, const Membership& membership, const FailureState& failure, CallHistory& history,
                const Refusals& refusals, std::int64_t timeout_ms, std::int64_t notice_ms)
     : tree_(tree),
       membership_(membership),
@@ -140,6 +140,14 @@ void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited
   tree_.ask(std::move(question));
 }
 
+// For other processes.
+void Stalls::note_wait(std::int64_t waited_ms, const Awaited* awaited) {
+  std::vector<int> ranks;
+  if (awaited != nullptr) ranks = awaited->awaited();
+  if (ranks.empty() && transfer_ != nullptr) ranks.push_back(transfer_->peer);
+  history_.ring().note_wait(waited_ms, ranks);
+}
+
 Status Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) {
   const std::uint32_t sequence = history_.sequence();
   if (sequence != sequence_ || waited_ms < last_waited_ms_) {
@@ -149,6 +157,8 @@ Status Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms, const Await
   if (sequence != sequence_) reported_ = false;
   sequence_ = sequence;
   last_waited_ms_ = waited_ms;
+  const Status noted = guarded([&] { return note_wait(waited_ms, awaited), Status(); });
+  (void)noted;
   if (waited_ms > kStallMs && !reported_) {
     reported_ = true;
     tree_.report_calls(history_.summary().calls);

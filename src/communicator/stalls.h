@@ -47,7 +47,7 @@ class NoticeClock {
 class Stalls final : public StallWatch {
  public:
   // All outlive this. notice_ms 0: no warning is logged.
-  Stalls(ControlTree& tree, const Membership& membership, const FailureState& failure, const CallHistory& history,
+  Stalls(ControlTree& tree, const Membership& membership, const FailureState& failure, CallHistory& history,
          const Refusals& refusals, std::int64_t timeout_ms, std::int64_t notice_ms);
 
   Status stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) override;
@@ -64,6 +64,7 @@ class Stalls final : public StallWatch {
   }
 
  private:
+  void note_wait(std::int64_t waited_ms, const Awaited* awaited);
   // The answer may come before it returns.
   void ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited* awaited) TUTTI_EXCLUDES(mutex_);
   // The likely reason if every rank has called the operation.
@@ -77,7 +78,7 @@ class Stalls final : public StallWatch {
   ControlTree& tree_;
   const Membership& membership_;
   const FailureState& failure_;
-  const CallHistory& history_;
+  CallHistory& history_;
   const Refusals& refusals_;
   const std::int64_t patience_ms_;  // for questions before the deadline
   const std::int64_t notice_ms_;

@@ -23,10 +23,6 @@ constexpr std::uint32_t kMostInOrder = 4;
 // apart, shorter ones are faster too, as the plan says: 0.5 at 64 KiB, 0.4 from 128 to 256 KiB.
 constexpr std::size_t kLeastReadBytes = std::size_t{320} << 10;
 
-std::size_t bytes_of(const Transfer& t) {
-  return t.count * size_of(t.type, t.opaque);
-}
-
 transport::Reading reading_of(std::size_t bytes) {
   return bytes >= kLeastReadBytes ? transport::Reading::kAlways : transport::Reading::kNever;
 }

@@ -4,15 +4,17 @@
 
 namespace tutti::internal {
 
-bool CallHistory::Recorded::read(std::uint32_t number, Seen* seen) const {
-  if (state.load(std::memory_order_acquire) != written(number)) return false;
-  const transport::Fingerprint fingerprint{
-      number, call.load(std::memory_order_relaxed), root.load(std::memory_order_relaxed),
-      count_low.load(std::memory_order_relaxed), count_high.load(std::memory_order_relaxed)};
-  seen->before = before.load(std::memory_order_relaxed);
-  seen->plan = plan.load(std::memory_order_acquire);
+bool CallHistory::read(std::uint32_t number, Seen* seen) const {
+  const observe::Event& event = ring_->event(number);
+  if (event.state.load(std::memory_order_acquire) != observe::Event::written(number)) return false;
+  transport::Fingerprint fingerprint{number, event.call.load(std::memory_order_relaxed),
+                                     event.root.load(std::memory_order_relaxed), 0, 0};
+  executor::set_count(&fingerprint, event.count.load(std::memory_order_relaxed));
+  seen->before = event.before.load(std::memory_order_relaxed);
+  seen->plan = plans_[number % kKept].load(std::memory_order_acquire);
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (state.load(std::memory_order_relaxed) != written(number)) return false;
+  if (event.state.load(std::memory_order_relaxed) != observe::Event::written(number)) return false;
+  if (sequence() - number >= kKept) return false;  // the plan may be a later one's
   seen->call = executor::without_history(fingerprint);
   return true;
 }
@@ -23,8 +25,8 @@ CallSummary CallHistory::summary() const {
   const std::uint32_t last = sequence();
   for (std::uint32_t back = kKept; back-- > 0;) {
     const std::uint32_t number = last - back;
-    Recorded::Seen seen;
-    if (!entries_[number % kKept].read(number, &seen)) continue;
+    Seen seen;
+    if (!read(number, &seen)) continue;
     summary.operations = number;
     summary.hash = next(seen.before, seen.call);
     if (!remembered.is_ok()) continue;

@@ -1,17 +1,21 @@
 // The calls of one rank on a communicator: the number of its operations, a hash of all of them, and the last ones. So
-// ranks can detect different calls, and the error can name them.
+// ranks can detect different calls, and the error can name them. Other processes can read the calls (observe/layout.h).
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/types.h"
 #include "control/call_record.h"
 #include "control/control_tree.h"
 #include "executor/fingerprint.h"
+#include "observe/event_ring.h"
+#include "os/ticks.h"
 
 namespace tutti::internal {
 
@@ -21,7 +25,10 @@ class CallHistory {
   static constexpr std::size_t kKept = 16;
 
   // `before`: the number of operations that count as already called.
-  explicit CallHistory(std::uint32_t before = 0) : sequence_(before) {}
+  explicit CallHistory(std::uint32_t before = 0, std::unique_ptr<observe::EventRing> ring = nullptr)
+      : ring_(ring != nullptr ? std::move(ring) : observe::EventRing::unshared()) {
+    ring_->at().sequence.store(before, std::memory_order_relaxed);
+  }
 
   // The next operation.
   transport::Fingerprint begin(Collective collective, DataType type, ReduceOp op, std::int32_t root,
@@ -41,11 +48,13 @@ class CallHistory {
   // For the operation that began last. REQUIRES: the identity lives until the control tree has left, because summaries
   // use it.
   void set_plan(const executor::PlanIdentity& plan) {
-    entries_[sequence() % kKept].plan.store(&plan, std::memory_order_release);
+    plans_[sequence() % kKept].store(&plan, std::memory_order_release);
+    ring_->name_plan(plan.hash, plan.text);
+    ring_->event(sequence()).plan.store(plan.hash, std::memory_order_relaxed);
   }
 
   // The number of the operation that began last; 0 before the first.
-  [[nodiscard]] std::uint32_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint32_t sequence() const { return ring_->at().sequence.load(std::memory_order_relaxed); }
   // Of all operations that have begun.
   [[nodiscard]] std::uint64_t hash() const { return hash_.load(std::memory_order_relaxed); }
   // While it exists, a thread is inside an operation, as status queries of other ranks see it.
@@ -59,54 +68,51 @@ class CallHistory {
    private:
     CallHistory& history_;
   };
-  void set_inside(bool inside) { inside_.store(inside, std::memory_order_relaxed); }
-  [[nodiscard]] Whereabouts whereabouts() const { return {sequence(), inside_.load(std::memory_order_relaxed)}; }
+  void set_inside(bool inside) { ring_->set_inside(inside); }
+  [[nodiscard]] Whereabouts whereabouts() const {
+    return {sequence(), ring_->at().inside.load(std::memory_order_relaxed) != 0};
+  }
+  // For what other processes see besides the calls.
+  [[nodiscard]] observe::EventRing& ring() const { return *ring_; }
   // Consistent, and up to date for the thread of the operations. If there is no memory for the last calls, it has only
   // the numbers.
   [[nodiscard]] CallSummary summary() const;
 
  private:
-  // One writer; the sequence number shows a reader whether the entry was written during the read.
-  struct alignas(64) Recorded {
-    std::atomic<std::uint64_t> state{0};  // written(number); 0 while the rest is being written, and before
-    std::atomic<std::uint32_t> call{0};
-    std::atomic<std::uint32_t> root{0};
-    std::atomic<std::uint32_t> count_low{0};
-    std::atomic<std::uint32_t> count_high{0};
-    std::atomic<std::uint64_t> before{0};  // hash of all operations before
-    std::atomic<const executor::PlanIdentity*> plan{nullptr};
-
-    static constexpr std::uint64_t written(std::uint32_t number) { return std::uint64_t{1} << 32 | number; }
-    void write(const transport::Fingerprint& fingerprint, std::uint64_t hash_before,
-               const executor::PlanIdentity* identity) {
-      state.store(0, std::memory_order_relaxed);
-      std::atomic_thread_fence(std::memory_order_release);
-      call.store(fingerprint.call, std::memory_order_relaxed);
-      root.store(fingerprint.root, std::memory_order_relaxed);
-      count_low.store(fingerprint.count_low, std::memory_order_relaxed);
-      count_high.store(fingerprint.count_high, std::memory_order_relaxed);
-      before.store(hash_before, std::memory_order_relaxed);
-      plan.store(identity, std::memory_order_relaxed);
-      state.store(written(fingerprint.sequence), std::memory_order_release);
-    }
-    struct Seen {
-      transport::Fingerprint call;  // without its history
-      std::uint64_t before = 0;
-      const executor::PlanIdentity* plan = nullptr;
-    };
-    // False if the entry is not the operation with this number, or no longer.
-    bool read(std::uint32_t number, Seen* seen) const;
+  static_assert(kKept <= observe::kEvents && observe::kEvents % kKept == 0);
+  struct Seen {
+    transport::Fingerprint call;  // without its history
+    std::uint64_t before = 0;     // hash of all operations before
+    const executor::PlanIdentity* plan = nullptr;
   };
+  // False if the operation with this number is not kept, or no longer.
+  bool read(std::uint32_t number, Seen* seen) const;
+
+  void write(const transport::Fingerprint& fingerprint, std::uint64_t hash_before,
+             const executor::PlanIdentity* identity) {
+    observe::Event& event = ring_->event(fingerprint.sequence);
+    event.state.store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    event.call.store(fingerprint.call, std::memory_order_relaxed);
+    event.root.store(fingerprint.root, std::memory_order_relaxed);
+    event.count.store(executor::count_of(fingerprint), std::memory_order_relaxed);
+    event.before.store(hash_before, std::memory_order_relaxed);
+    event.plan.store(identity == nullptr ? 0 : identity->hash, std::memory_order_relaxed);
+    event.begun.store(ticks(), std::memory_order_relaxed);
+    event.ended.store(0, std::memory_order_relaxed);
+    plans_[fingerprint.sequence % kKept].store(identity, std::memory_order_relaxed);
+    event.state.store(observe::Event::written(fingerprint.sequence), std::memory_order_release);
+  }
 
   transport::Fingerprint begin(std::uint32_t word, std::int32_t root, std::size_t count,
                                const executor::PlanIdentity* plan) {
-    const std::uint32_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
+    const std::uint32_t sequence = this->sequence() + 1;
     const std::uint64_t before = hash_.load(std::memory_order_relaxed);
     const transport::Fingerprint call = executor::make_fingerprint(sequence, word, root, count);
     hash_.store(next(before, call), std::memory_order_relaxed);
-    sequence_.store(sequence, std::memory_order_relaxed);
+    ring_->at().sequence.store(sequence, std::memory_order_relaxed);
     const transport::Fingerprint fingerprint = executor::with_history(call, before);
-    entries_[sequence % kKept].write(fingerprint, before, plan);
+    write(fingerprint, before, plan);
     return fingerprint;
   }
 
@@ -119,10 +125,9 @@ class CallHistory {
     return mix(mix(hash ^ (std::uint64_t{call.root} << 32 | call.call)) ^ executor::count_of(call));
   }
 
-  std::atomic<std::uint32_t> sequence_;
-  std::atomic<bool> inside_{false};
+  const std::unique_ptr<observe::EventRing> ring_;
   std::atomic<std::uint64_t> hash_{0};
-  std::array<Recorded, kKept> entries_;
+  std::array<std::atomic<const executor::PlanIdentity*>, kKept> plans_{};  // by number, of the last ones
 };
 
 }  // namespace tutti::internal

@@ -3,9 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "join/join.h"
+#include "join/root_service.h"
 #include "transport/adapter.h"
 #include "transport/registry.h"
 #include "transport/shm/arena.h"
@@ -50,6 +52,13 @@ Status Epoch::make_wakeup_fd() {
   if (!own.is_ok()) return own.status();
   own_wakeup_fd_ = std::move(*own);
   return {};
+}
+
+std::uint64_t Epoch::public_id() const {
+  std::uint64_t id = 0;
+  auto derived = guarded_result([&] { return session_secret(secret_, "public id"); });
+  if (derived.is_ok()) std::memcpy(&id, derived->data(), sizeof id);
+  return std::max<std::uint64_t>(id, 1);
 }
 
 Result<std::vector<std::string>> Epoch::all_gather(const std::string& own, Deadline deadline) const {

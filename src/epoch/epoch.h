@@ -56,6 +56,8 @@ class Epoch {
   // Derived from the job's secret, and after a split also from the epoch's number.
   [[nodiscard]] const Secret& secret() const { return secret_; }
   [[nodiscard]] const std::shared_ptr<FailureState>& failure() const { return failure_; }
+  // Tells this epoch from all others, and is the same on all of its ranks. Reveals nothing of the secret. Not 0.
+  [[nodiscard]] std::uint64_t public_id() const;
   // Null for a single rank.
   [[nodiscard]] ControlTree* tree() const { return tree_.get(); }
   // Null for a single rank, and temporarily while it is being made.

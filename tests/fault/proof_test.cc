@@ -68,7 +68,8 @@ TEST_CASE("abort ends the proofs inside the first operation") {
   // Rank 0 has proven the schedule, and no other rank has.
   CHECK(std::accumulate(whole_s.begin() + 1, whole_s.end(), 0.0) / (kRanks - 1) < whole_s[0] / 4);
   for (const tuttiComm_t comm : whole.comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
-  // On a busy machine the aborting thread may run only when the proof is nearly over. So one of several attempts counts.
+  // On a busy machine the aborting thread may run only when the proof is nearly over. So one of several attempts
+  // counts.
   bool ended_early = false;
   for (int attempt = 0; attempt < kAttempts && !ended_early; ++attempt) {
     Job aborted;

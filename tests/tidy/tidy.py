@@ -12,6 +12,7 @@ ROOT = pathlib.Path(sys.argv[1]).resolve()
 ALLOWED = {
     "os": set(),
     "base": {"os"},
+    "observe": {"base", "os"},
     "net": {"base", "os"},
     "control": {"base", "os", "net"},
     "join": {"base", "os", "net", "control"},
@@ -26,10 +27,10 @@ ALLOWED = {
     "calls": {"base", "os", "executor", "memory", "reduction", "schedule"},
     "streams": {"base", "os", "executor"},
     "device": {"base", "os", "calls", "executor", "join", "memory", "net", "reduction", "transport"},
-    "epoch": {"algorithms", "base", "control", "executor", "join", "memory", "net", "os", "selection",
-              "topology", "transport"},
-    "communicator": {"algorithms", "base", "calls", "control", "device", "epoch", "executor", "join", "memory", "net", "os",
-                     "selection", "streams", "topology", "transport"},
+    "epoch": {"algorithms", "base", "control", "executor", "join", "memory", "net", "observe", "os",
+              "selection", "topology", "transport"},
+    "communicator": {"algorithms", "base", "calls", "control", "device", "epoch", "executor", "join", "memory", "net",
+                     "observe", "os", "selection", "streams", "topology", "transport"},
     "api": {"base", "os", "calls", "communicator", "device", "memory", "streams"},
 }
 # Sources that are not a part of a header with their name, and the header to which they belong.

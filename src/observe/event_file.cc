@@ -1,0 +1,141 @@
+#include "observe/event_file.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/memfd.h"
+#include "base/version.h"
+#include "os/clock.h"
+#include "os/fork.h"
+#include "os/kernel.h"
+#include "os/ticks.h"
+
+namespace tutti::internal::observe {
+namespace {
+
+void set_text(char* to, std::size_t size, std::string_view text) {
+  const std::size_t length = std::min(size - 1, text.size());
+  std::memcpy(to, text.data(), length);
+  to[length] = '\0';
+}
+
+class EventFile {
+ public:
+  RingPlace take() {
+    const MutexLock lock(mutex_);
+    RingPlace place;
+    const Status made = guarded([&] {
+      if (header_ != nullptr && pid_ != os::kernel().getpid()) close();  // the parent's, in a forked child
+      if (header_ == nullptr) {
+        if (Status s = open(); !s.is_ok()) return s;
+      }
+      const auto free = std::find(used_.begin(), used_.end(), false);
+      place.index = static_cast<std::size_t>(free - used_.begin());
+      if (free == used_.end()) used_.push_back(false);
+      if (Status s = map(&place); !s.is_ok()) return s;
+      used_[place.index] = true;
+      return Status();
+    });
+    if (!made.is_ok()) {
+      log::debug("other processes cannot read the events of this rank: " + made.message());
+      close_if_unused();
+      return {};
+    }
+    const auto rings = static_cast<std::uint32_t>(used_.size());
+    if (header_->rings.load(std::memory_order_relaxed) < rings) header_->rings.store(rings, std::memory_order_release);
+    return place;
+  }
+
+  void give_back(const RingPlace& place) {
+    const MutexLock lock(mutex_);
+    const bool own = place.pid == os::kernel().getpid();
+    if (own) {
+      place.ring->at.communicator.store(0, std::memory_order_release);
+      // The next ring here begins with zeros.
+      if (::madvise(place.ring, kRingBytes, MADV_REMOVE) != 0)
+        std::memset(static_cast<void*>(place.ring), 0, kRingBytes);
+    }
+    (void)::munmap(place.ring, kRingBytes);
+    if (!own) return;
+    used_[place.index] = false;
+    close_if_unused();
+  }
+
+ private:
+  Status open() TUTTI_REQUIRES(mutex_) {
+    auto fd = make_growing_memfd(kFileName);
+    if (!fd.is_ok()) return fd.status();
+    if (Status s = grow_memfd(*fd, kHeaderBytes); !s.is_ok()) return s;
+    void* const mapped = ::mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
+    if (mapped == MAP_FAILED) return map_error("mapping the events", errno);
+    fd_ = std::move(*fd);
+    header_ = static_cast<Header*>(mapped);
+    pid_ = os::kernel().getpid();
+    header_->layout = kLayout;
+    header_->rings_at = kHeaderBytes;
+    header_->ring_bytes = kRingBytes;
+    header_->ring_events = kEvents;
+    header_->pid = pid_;
+    std::array<char, 256> host{};
+    (void)os::kernel().gethostname(host.data(), host.size() - 1);
+    set_text(header_->host.data(), header_->host.size(), host.data());
+    set_text(header_->version.data(), header_->version.size(), library_version());
+    header_->ticks = ticks();
+    header_->monotonic_ns = now_ns();
+    header_->magic = kMagic;
+    return {};
+  }
+
+  Status map(RingPlace* place) TUTTI_REQUIRES(mutex_) {
+    const std::size_t at = kHeaderBytes + place->index * kRingBytes;
+    if (Status s = grow_memfd(fd_, at + kRingBytes); !s.is_ok()) return s;
+    void* const mapped =
+        ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(at));
+    if (mapped == MAP_FAILED) return map_error("mapping the events", errno);
+    place->ring = static_cast<Ring*>(mapped);
+    place->pid = pid_;
+    return {};
+  }
+
+  void close_if_unused() TUTTI_REQUIRES(mutex_) {
+    if (header_ != nullptr && std::find(used_.begin(), used_.end(), true) == used_.end()) close();
+  }
+
+  void close() TUTTI_REQUIRES(mutex_) {
+    (void)::munmap(header_, kHeaderBytes);
+    header_ = nullptr;
+    fd_.reset();
+    used_.clear();
+  }
+
+  ForkMutex mutex_;
+  UniqueFd fd_ TUTTI_GUARDED_BY(mutex_);
+  Header* header_ TUTTI_GUARDED_BY(mutex_) = nullptr;  // null: there is no file
+  std::int64_t pid_ TUTTI_GUARDED_BY(mutex_) = 0;      // of the process that made it
+  std::vector<bool> used_ TUTTI_GUARDED_BY(mutex_);    // by index
+};
+
+EventFile& file() {
+  static EventFile* const only = new EventFile;  // lives as long as the process
+  return *only;
+}
+
+}  // namespace
+
+RingPlace take_ring() {
+  return file().take();
+}
+
+void give_back(const RingPlace& place) {
+  file().give_back(place);
+}
+
+}  // namespace tutti::internal::observe

@@ -1,0 +1,22 @@
+// The file of events of this process (layout.h): made with its first ring, closed with its last.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "observe/layout.h"
+
+namespace tutti::internal::observe {
+
+struct RingPlace {
+  Ring* ring = nullptr;   // zeros; null: none, because the kernel refuses memory or a descriptor
+  std::size_t index = 0;  // in the file
+  std::int64_t pid = 0;   // of the process that made the file
+};
+
+// Any thread. A forked child uses none of its parent's rings: it makes its own file, and what it gives back is only
+// unmapped.
+RingPlace take_ring();
+void give_back(const RingPlace& place);
+
+}  // namespace tutti::internal::observe

@@ -1,0 +1,89 @@
+#include "observe/event_ring.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "os/clock.h"
+#include "os/ticks.h"
+
+namespace tutti::internal::observe {
+
+struct EventRing::Unshared {
+  Ring ring{};
+};
+
+EventRing::EventRing(const RingPlace& place, std::unique_ptr<Unshared> unshared)
+    : place_(place), unshared_(std::move(unshared)) {}
+
+std::unique_ptr<EventRing> EventRing::unshared() {
+  auto own = std::make_unique<Unshared>();
+  const RingPlace place{.ring = &own->ring};
+  return std::unique_ptr<EventRing>(new EventRing(place, std::move(own)));
+}
+
+std::unique_ptr<EventRing> EventRing::open(std::uint64_t communicator, int rank, int ranks) {
+  const RingPlace place = take_ring();
+  if (place.ring == nullptr) return unshared();
+  std::unique_ptr<EventRing> made;
+  try {
+    made.reset(new EventRing(place, nullptr));
+  } catch (...) {
+    give_back(place);
+    throw;
+  }
+  made->at().rank = rank;
+  made->at().ranks = ranks;
+  made->at().communicator.store(communicator, std::memory_order_release);
+  return made;
+}
+
+EventRing::~EventRing() {
+  if (unshared_ == nullptr) give_back(place_);
+}
+
+void EventRing::name_plan(std::uint32_t hash, std::string_view text) {
+  for (std::uint32_t row = 0; row < kPlanRows; ++row) {
+    PlanText& place = ring_->plans[(hash + row) % kPlans];
+    const std::uint32_t found = place.hash.load(std::memory_order_relaxed);
+    if (found == hash) return;
+    if (found != 0) continue;
+    std::memcpy(place.text.data(), text.data(), std::min(text.size(), place.text.size() - 1));
+    place.hash.store(hash, std::memory_order_release);
+    return;
+  }
+}
+
+void EventRing::set_inside(bool inside) {
+  at().inside.store(inside ? 1 : 0, std::memory_order_relaxed);
+  if (inside) return;
+  if (at().transfer.load(std::memory_order_relaxed) != 0) {
+    at().transfer.store(0, std::memory_order_relaxed);
+  } else {
+    event(at().sequence.load(std::memory_order_relaxed)).ended.store(ticks(), std::memory_order_relaxed);
+  }
+  if (at().seen_ns.load(std::memory_order_relaxed) != 0) at().seen_ns.store(0, std::memory_order_relaxed);
+}
+
+void EventRing::note_wait(std::int64_t waited_ms, const std::vector<int>& awaited) {
+  at().waited_ms.store(waited_ms, std::memory_order_relaxed);
+  at().awaiting.store(static_cast<std::uint32_t>(awaited.size()), std::memory_order_relaxed);
+  for (std::size_t i = 0; i < std::min<std::size_t>(awaited.size(), kAwaited); ++i) {
+    at().awaited[i].store(awaited[i], std::memory_order_relaxed);
+  }
+  at().seen_ns.store(now_ns(), std::memory_order_relaxed);
+}
+
+void EventRing::set_transfer(bool sends, int peer, std::uint64_t bytes) {
+  at().transfer_peer.store(peer, std::memory_order_relaxed);
+  at().transfer_bytes.store(bytes, std::memory_order_relaxed);
+  at().transfer.store(sends ? 1 : 2, std::memory_order_relaxed);
+}
+
+void EventRing::fail(std::string_view error) {
+  if (at().failed.load(std::memory_order_relaxed) != 0) return;
+  std::memcpy(at().failure.data(), error.data(), std::min(error.size(), at().failure.size() - 1));
+  at().failed.store(1, std::memory_order_release);
+}
+
+}  // namespace tutti::internal::observe

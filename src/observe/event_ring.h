@@ -1,0 +1,54 @@
+// A rank's events in one communicator: written by the rank without locks, allocations and system calls, read by other
+// processes (reader.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "observe/event_file.h"
+#include "observe/layout.h"
+
+namespace tutti::internal::observe {
+
+// Threads: one at a time; fail() any one.
+class EventRing {
+ public:
+  // `communicator`: not 0, and the same on all of its ranks alone. If the kernel refuses memory that others can read,
+  // or a descriptor for it, the ring lies in the process's own memory. The file of a process has one descriptor, as
+  // long as the process has a ring.
+  static std::unique_ptr<EventRing> open(std::uint64_t communicator, int rank, int ranks);
+  // Which no other process can read.
+  static std::unique_ptr<EventRing> unshared();
+  EventRing(const EventRing&) = delete;
+  EventRing& operator=(const EventRing&) = delete;
+  ~EventRing();
+
+  [[nodiscard]] Position& at() { return ring_->at; }
+  [[nodiscard]] const Position& at() const { return ring_->at; }
+  [[nodiscard]] Event& event(std::uint32_t number) { return ring_->events[number % kEvents]; }
+  [[nodiscard]] const Event& event(std::uint32_t number) const { return ring_->events[number % kEvents]; }
+
+  // What Event::plan means. `hash`: not 0.
+  void name_plan(std::uint32_t hash, std::string_view text);
+
+  // The rank enters or leaves an operation: the transfer of set_transfer(), else the collective that began last.
+  void set_inside(bool inside);
+  // Nothing has moved for this time. `awaited`: for these ranks.
+  void note_wait(std::int64_t waited_ms, const std::vector<int>& awaited);
+  void set_transfer(bool sends, int peer, std::uint64_t bytes);
+  // The first error stays.
+  void fail(std::string_view error);
+
+ private:
+  struct Unshared;
+  EventRing(const RingPlace& place, std::unique_ptr<Unshared> unshared);
+
+  const RingPlace place_;
+  Ring* const ring_ = place_.ring;
+  const std::unique_ptr<Unshared> unshared_;  // null: it lies in the file
+};
+
+}  // namespace tutti::internal::observe

@@ -1,0 +1,100 @@
+// The layout of the file in which a process writes what its communicators do. Other processes read the file while its
+// writer runs, computes, is stopped, or dumps core: "/memfd:tutti-events" among the descriptors of the process in
+// /proc.
+//
+// The file begins with a Header. Rings of kRingBytes each follow at kHeaderBytes, one for each rank that the process
+// has in a communicator. All numbers have the byte order of the machine.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::internal::observe {
+
+inline constexpr std::array<char, 8> kMagic{'t', 'u', 't', 't', 'i', 'E', 'V', '\0'};
+inline constexpr std::uint32_t kLayout = 1;  // other numbers cannot be read
+inline constexpr char kFileName[] = "tutti-events";
+
+template <class T>
+using Word = std::atomic<T>;
+static_assert(Word<std::uint32_t>::is_always_lock_free && sizeof(Word<std::uint32_t>) == 4);
+static_assert(Word<std::uint64_t>::is_always_lock_free && sizeof(Word<std::uint64_t>) == 8);
+
+struct Header {
+  std::array<char, 8> magic;
+  std::uint32_t layout;
+  std::uint32_t rings_at;     // kHeaderBytes
+  std::uint32_t ring_bytes;   // kRingBytes
+  std::uint32_t ring_events;  // kEvents
+  std::int64_t pid;           // a forked child has its parent's file open
+  // Of one moment: with those of another, they give the speed of the counter.
+  std::uint64_t ticks;
+  std::int64_t monotonic_ns;  // CLOCK_MONOTONIC
+  Word<std::uint32_t> rings;  // how many have been used; some may be free again
+  std::array<char, 64> host;
+  std::array<char, 32> version;  // of the library
+};
+inline constexpr std::size_t kHeaderBytes = 4096;
+static_assert(sizeof(Header) <= kHeaderBytes);
+
+inline constexpr std::uint32_t kEvents = 256;  // a power of two
+inline constexpr std::uint32_t kPlans = 64;
+inline constexpr std::uint32_t kAwaited = 8;
+
+// One collective. `state` is written(number) while the other fields are those of the collective with this number, and 0
+// while they are being written: who reads it before and after them, and finds the same, has read one collective.
+struct alignas(64) Event {
+  Word<std::uint64_t> state;
+  Word<std::uint32_t> call;  // of the operation's fingerprint (executor/fingerprint.h), without the plan
+  Word<std::uint32_t> root;  // likewise, with a hash of all collectives before
+  Word<std::uint64_t> count;
+  Word<std::uint64_t> before;  // a hash of all collectives before
+  Word<std::uint32_t> plan;    // the hash of how the rank runs it, whose text is in Ring::plans; 0: not known yet
+  Word<std::uint32_t> unused;
+  Word<std::uint64_t> begun;  // ticks
+  Word<std::uint64_t> ended;  // ticks; 0: it has not ended, or too soon to be measured
+
+  static constexpr std::uint64_t written(std::uint32_t number) { return std::uint64_t{1} << 32 | number; }
+};
+static_assert(sizeof(Event) == 64);
+
+// The part of Ring besides the tables.
+struct Position {
+  Word<std::uint64_t> communicator;  // the same number on all of its ranks; 0: the ring is free, or being made
+  std::int32_t rank;
+  std::int32_t ranks;
+  Word<std::uint32_t> sequence;  // of the collective that began last
+  Word<std::uint32_t> inside;    // 1: the rank is in an operation, that one or a transfer. Short ones do not set it
+  // The send or receive that the rank is in.
+  Word<std::uint32_t> transfer;  // 0: none; 1: a send; 2: a receive
+  Word<std::int32_t> transfer_peer;
+  Word<std::uint64_t> transfer_bytes;
+  // The last long wait. The rank writes it every 50 ms or more often as long as nothing moves.
+  Word<std::int64_t> waited_ms;
+  Word<std::int64_t> seen_ns;    // CLOCK_MONOTONIC of this report; 0: none since the operation began
+  Word<std::uint32_t> awaiting;  // ranks for whose data or room it waits; at most kAwaited are listed
+  std::array<Word<std::int32_t>, kAwaited> awaited;
+  // The error that has failed the communicator.
+  Word<std::uint32_t> failed;
+  std::array<char, 380> failure;
+};
+
+// How a rank runs some of its collectives. The row of a hash is the first free one of kPlanRows from hash % kPlans on;
+// if none is free, the text is left out.
+struct PlanText {
+  Word<std::uint32_t> hash;  // written last; 0: free
+  std::array<char, 60> text;
+};
+inline constexpr std::uint32_t kPlanRows = 8;
+
+struct Ring {
+  Position at;
+  std::array<PlanText, kPlans> plans;
+  std::array<Event, kEvents> events;
+};
+inline constexpr std::size_t kRingBytes = 24576;  // whole pages
+static_assert(sizeof(Ring) <= kRingBytes && kRingBytes % 4096 == 0);
+
+}  // namespace tutti::internal::observe

@@ -1,0 +1,71 @@
+// Reads what the communicators of other processes of this host are doing, from their files of events (layout.h). Stops
+// no process, and needs nothing from it: it may compute, wait, be stopped, or dump core.
+//
+// Threads: any; no function here has state.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tutti::internal::observe {
+
+// A collective that a rank has called.
+struct SeenCall {
+  std::uint32_t number = 0;
+  std::uint32_t call = 0;  // words of its fingerprint
+  std::uint32_t root = 0;
+  std::uint64_t count = 0;
+  std::uint64_t before = 0;              // a hash of all collectives before
+  std::string plan;                      // how the rank runs it; empty: not known
+  std::int64_t begun_ns = 0;             // CLOCK_MONOTONIC
+  std::optional<std::int64_t> ended_ns;  // nothing: not ended, or too soon to be measured
+};
+
+// A rank of one communicator.
+struct SeenRank {
+  std::uint64_t communicator = 0;  // the same on all of its ranks
+  int rank = 0;
+  int ranks = 0;
+  std::uint32_t number = 0;  // of the collective that it called last; 0: none
+  bool inside = false;       // in that one, or in a transfer
+  struct Transfer {
+    bool sends = false;
+    int peer = 0;
+    std::uint64_t bytes = 0;
+  };
+  std::optional<Transfer> transfer;
+  // Nothing has moved for a while. Nothing: it is not waiting, or not for long.
+  struct Wait {
+    std::int64_t ms = 0;
+    std::vector<int> ranks;    // for which it waits
+    int count = 0;             // of those, also if not all are listed
+    std::int64_t seen_ns = 0;  // CLOCK_MONOTONIC of the rank's last report
+  };
+  std::optional<Wait> wait;
+  std::string failure;          // the error that has failed the communicator; empty: none
+  std::vector<SeenCall> calls;  // the last ones, oldest first
+};
+
+struct SeenProcess {
+  int pid = 0;
+  std::string host;
+  std::string program;       // its command's name
+  std::string version;       // of its library
+  char state = '?';          // as in proc(5): R, S, D, T, Z, ...
+  std::int64_t read_ns = 0;  // CLOCK_MONOTONIC when it was read
+  std::vector<SeenRank> ranks;
+};
+
+// The process with this id. kInvalidArgument: it does not exist, or has no communicator; kSystemError: its descriptors
+// may not be read, or its library has another layout.
+Result<SeenProcess> read_process(int pid);
+
+// All processes of this host that have communicators and may be read, by id. *unreadable: how many have descriptors
+// that this user may not read.
+std::vector<SeenProcess> read_all_processes(int* unreadable);
+
+}  // namespace tutti::internal::observe

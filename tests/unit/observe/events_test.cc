@@ -1,0 +1,200 @@
+// Rings of events, as another process reads them.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "catch_compat.h"
+#include "observe/event_ring.h"
+#include "observe/reader.h"
+#include "os/ticks.h"
+
+namespace tutti::internal::observe::test {
+namespace {
+
+constexpr std::uint64_t kCommunicator = 77;
+
+void call(EventRing& ring, std::uint32_t number, std::uint64_t count) {
+  ring.at().sequence.store(number);
+  Event& event = ring.event(number);
+  event.state.store(0);
+  event.count.store(count);
+  event.begun.store(ticks());
+  event.ended.store(0);
+  event.state.store(Event::written(number));
+}
+
+// The rings of this process.
+std::vector<SeenRank> seen() {
+  auto process = read_process(::getpid());
+  if (!process.is_ok()) return {};
+  CHECK(process->pid == ::getpid());
+  CHECK(process->state == 'R');
+  CHECK_FALSE(process->host.empty());
+  return process->ranks;
+}
+
+int open_descriptors() {
+  int count = 0;
+  for (int fd = 0; fd < 256; ++fd) count += ::fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("events: a reader sees the last calls, and what the rank waits for") {
+  const auto ring = EventRing::open(kCommunicator, 2, 5);
+  for (std::uint32_t number = 1; number <= kEvents + 10; ++number) call(*ring, number, 100 + number);
+  ring->name_plan(9, "by ring");
+  ring->event(kEvents + 10).plan.store(9);
+  ring->set_inside(true);
+  ring->note_wait(60, {1, 3});
+  const std::vector<SeenRank> ranks = seen();
+  REQUIRE(ranks.size() == 1);
+  const SeenRank& rank = ranks.front();
+  CHECK(rank.communicator == kCommunicator);
+  CHECK(rank.rank == 2);
+  CHECK(rank.ranks == 5);
+  CHECK(rank.number == kEvents + 10);
+  CHECK(rank.inside);
+  CHECK(rank.failure.empty());
+  REQUIRE(rank.wait);
+  CHECK(rank.wait->ms == 60);
+  CHECK(rank.wait->ranks == std::vector<int>{1, 3});
+  REQUIRE(rank.calls.size() == kEvents);
+  for (std::uint32_t i = 0; i < kEvents; ++i) {
+    CHECK(rank.calls[i].number == 11 + i);
+    CHECK(rank.calls[i].count == 111 + i);
+  }
+  CHECK(rank.calls.back().plan == "by ring");
+  CHECK_FALSE(rank.calls.back().ended_ns);
+}
+
+TEST_CASE("events: the end of an operation ends its wait") {
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  call(*ring, 1, 4);
+  ring->set_inside(true);
+  ring->note_wait(60, {1});
+  ::usleep(20'000);
+  ring->set_inside(false);
+  SeenRank rank = seen().at(0);
+  CHECK_FALSE(rank.inside);
+  CHECK_FALSE(rank.wait);
+  REQUIRE(rank.calls.size() == 1);
+  REQUIRE(rank.calls[0].ended_ns);
+  CHECK(*rank.calls[0].ended_ns - rank.calls[0].begun_ns >= 10'000'000);
+  // A transfer ends without a trace in the last collective.
+  call(*ring, 2, 4);
+  ring->set_inside(true);
+  ring->set_transfer(true, 1, 400);
+  rank = seen().at(0);
+  REQUIRE(rank.transfer);
+  CHECK(rank.transfer->sends);
+  CHECK(rank.transfer->peer == 1);
+  CHECK(rank.transfer->bytes == 400);
+  ring->set_inside(false);
+  rank = seen().at(0);
+  CHECK_FALSE(rank.transfer);
+  CHECK_FALSE(rank.calls.back().ended_ns);
+}
+
+TEST_CASE("events: numbers wrap around") {
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  for (int i = -3; i <= 3; ++i) call(*ring, static_cast<std::uint32_t>(i), 4);
+  const SeenRank rank = seen().at(0);
+  REQUIRE(rank.calls.size() == 7);
+  for (int i = -3; i <= 3; ++i)
+    CHECK(rank.calls[static_cast<std::size_t>(i + 3)].number == static_cast<std::uint32_t>(i));
+}
+
+TEST_CASE("events: the first error stays, and a long one is cut") {
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  ring->fail(std::string(1000, 'x'));
+  ring->fail("another");
+  const std::string failure = seen().at(0).failure;
+  CHECK(failure.size() > 300);
+  CHECK(failure == std::string(failure.size(), 'x'));
+}
+
+TEST_CASE("events: texts of plans that do not fit are left out") {
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  for (std::uint32_t hash = 1; hash <= 3 * kPlans; ++hash) ring->name_plan(hash, "plan " + std::to_string(hash));
+  for (std::uint32_t hash = 1; hash <= 3 * kPlans; ++hash) {
+    call(*ring, 1, 4);
+    ring->event(1).plan.store(hash);
+    const std::string plan = seen().at(0).calls.at(0).plan;
+    CHECK((plan == "plan " + std::to_string(hash) || (plan.empty() && hash > kPlans)));
+  }
+}
+
+TEST_CASE("events: a place is used again, without what was there") {
+  auto first = EventRing::open(kCommunicator, 0, 2);
+  auto second = EventRing::open(kCommunicator + 1, 0, 2);
+  call(*first, 1, 4);
+  first->fail("gone");
+  CHECK(seen().size() == 2);
+  first.reset();
+  REQUIRE(seen().size() == 1);
+  CHECK(seen()[0].communicator == kCommunicator + 1);
+  first = EventRing::open(kCommunicator + 2, 1, 2);
+  const std::vector<SeenRank> ranks = seen();
+  REQUIRE(ranks.size() == 2);
+  CHECK(ranks[0].communicator == kCommunicator + 2);
+  CHECK(ranks[0].calls.empty());
+  CHECK(ranks[0].failure.empty());
+}
+
+TEST_CASE("events: one descriptor for all rings, and none after the last") {
+  const int before = open_descriptors();
+  CHECK(read_process(::getpid()).status().code() == Code::kInvalidArgument);
+  std::vector<std::unique_ptr<EventRing>> rings;
+  for (int i = 0; i < 20; ++i) rings.push_back(EventRing::open(kCommunicator + static_cast<std::uint64_t>(i), 0, 1));
+  CHECK(open_descriptors() == before + 1);
+  CHECK(seen().size() == 20);
+  rings.clear();
+  CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("events: without a descriptor, the ring serves its process alone") {
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const rlimit none{0, limit.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  call(*ring, 5, 4);
+  CHECK(ring->event(5).count.load() == 4);
+  CHECK(seen().empty());
+  const auto next = EventRing::open(kCommunicator, 0, 2);
+  CHECK(seen().size() == 1);
+}
+
+TEST_CASE("events: a forked child leaves its parent's rings as they are", "[fork]") {
+  auto ring = EventRing::open(kCommunicator, 0, 2);
+  call(*ring, 1, 4);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // It has its parent's file, but no communicator.
+    const bool none = read_process(::getpid()).status().code() == Code::kInvalidArgument;
+    auto own = EventRing::open(kCommunicator + 1, 1, 2);
+    ring.reset();
+    auto process = read_process(::getpid());
+    const bool has_own = process.is_ok() && process->ranks.size() == 1 && process->ranks[0].rank == 1;
+    ::_exit(none && has_own ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  REQUIRE(seen().size() == 1);
+  CHECK(seen()[0].calls.size() == 1);
+}
+
+TEST_CASE("events: a process that does not exist") {
+  CHECK(read_process(0x7fffffff).status().code() == Code::kInvalidArgument);
+}
+
+}  // namespace tutti::internal::observe::test

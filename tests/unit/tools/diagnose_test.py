@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Runs jobs that stand still, and compares what `tutti diagnose` says of them.
+
+Usage: diagnose_test.py TUTTI RANK_PROGRAM
+"""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+tutti, program = sys.argv[1:]
+RANKS = 3
+LIMIT_S = 100
+
+
+class Job:
+    """Ranks of which one does not come; they end with the block."""
+
+    def __init__(self, rank, how):
+        port = random.randrange(20000, 32000)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
+        environment |= {"TUTTI_ROOT": f"127.0.0.1:{port}", "TUTTI_WORLD_SIZE": str(RANKS),
+                        "TUTTI_TIMEOUT_MS": str(LIMIT_S * 1000)}
+        self.ranks = [subprocess.Popen([program, str(rank), how], stdin=subprocess.PIPE,
+                                       env=environment | {"TUTTI_RANK": str(r)}) for r in range(RANKS)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        for process in self.ranks:
+            process.kill()
+        for process in self.ranks:
+            process.communicate()
+
+    def diagnose(self, *arguments):
+        return subprocess.run([tutti, "diagnose", *arguments, *(str(p.pid) for p in self.ranks)], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+
+    def findings(self, enough):
+        """The findings as soon as enough(findings by kind) is true, and the text that a person reads."""
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end:
+            asked = self.diagnose("--json")
+            # While the ranks join, they have no communicator yet.
+            if asked.returncode in (0, 1):
+                found = json.loads(asked.stdout)
+                of_job = [c for c in found["communicators"] if c["ranks"] == RANKS]
+                by_kind = {}
+                for finding in of_job[0]["findings"] if of_job else []:
+                    by_kind.setdefault(finding["kind"], []).append(finding["text"])
+                assert found["stuck"] == (asked.returncode == 1), asked
+                if found["stuck"] and by_kind and enough(by_kind):
+                    told = self.diagnose()
+                    assert told.returncode == 1, told.stdout
+                    return by_kind, told.stdout
+            time.sleep(0.1)
+        raise SystemExit(f"not found within {LIMIT_S} s: {asked.stdout}{asked.stderr}")
+
+    def name(self, rank):
+        host = os.uname().nodename
+        return f"rank {rank} ({os.path.basename(program)[:15]}, pid {self.ranks[rank].pid} on {host})"
+
+
+def looks_at(name):
+    return lambda found: found.get("conclusion") == [f"look at {name}"] and "waits" in found
+
+
+# A rank that computes, or hangs, outside of tutti.
+with Job(2, "late") as job:
+    found, told = job.findings(looks_at(job.name(2)))
+    assert len(found["behind"]) == 1, found
+    assert found["behind"][0].startswith("rank 2 has not called operation 6; its last, operation 5, all_reduce("), found
+    assert found["operation"][0].startswith("ranks 0, 1 have been in operation 6, all_reduce(count 100, float, sum)"), found
+    assert f"=> look at {job.name(2)}" in told, told
+    # It comes, and the job ends.
+    job.ranks[2].stdin.write(b"\n")
+    job.ranks[2].stdin.flush()
+    assert [process.wait(LIMIT_S) for process in job.ranks] == [0, 0, 0]
+    gone = job.diagnose()
+    assert gone.returncode == 2 and "there is no process" in gone.stderr, gone
+
+# A rank that is stopped: it can still be read.
+with Job(1, "stop") as job:
+    found, told = job.findings(looks_at(job.name(1)))
+    assert found["stopped"] == [f"the process of {job.name(1)} is stopped; "
+                                f"kill -CONT {job.ranks[1].pid} continues it"], found
+    os.kill(job.ranks[1].pid, signal.SIGCONT)
+    assert [process.wait(LIMIT_S) for process in job.ranks] == [0, 0, 0]
+
+# Each rank waits for a message of the next one.
+with Job(0, "receive") as job:
+    found, told = job.findings(lambda found: found.get("conclusion") == ["ranks 0-2 wait for each other"])
+    assert found["operation"] == [f"rank {rank} is in a receive of 400 bytes from rank {(rank + 1) % RANKS}"
+                                  for rank in range(RANKS)], found
+
+# Ranks that call different operations: the communicator has failed.
+with Job(1, "count") as job:
+    found, told = job.findings(lambda found: len(found.get("failed", [])) == RANKS)
+    assert any("count 50" in text and "count 100" in text for text in found["different calls"]), found
+
+# A process without communicators, and none at all.
+alone = subprocess.run([tutti, "diagnose", str(os.getpid())], stderr=subprocess.PIPE, text=True, check=False)
+assert alone.returncode == 2 and "has no communicator" in alone.stderr, alone
+print("passed")

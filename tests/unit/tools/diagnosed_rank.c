@@ -1,0 +1,36 @@
+/* A rank of a job that stands still. Usage: diagnosed_rank RANK HOW: all ranks reduce, then that rank stops itself
+ * (stop), waits for a byte on its standard input (late) or reduces another count (count), while the others reduce once
+ * more; or all ranks wait for a message of the next one (receive). */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tutti/tutti.h>
+
+int main(int argc, char** argv) {
+  static float values[100];
+  tuttiComm_t comm = NULL;
+  int rank = 0;
+  int size = 0;
+  size_t count = 100;
+  if (argc != 3 || tuttiCommInitEnv(&comm, NULL) != tuttiSuccess) return 1;
+  tuttiCommUserRank(comm, &rank);
+  tuttiCommCount(comm, &size);
+  for (int i = 0; i < 5; ++i) {
+    if (tuttiAllReduce(values, values, count, tuttiFloat32, tuttiSum, comm, NULL) != tuttiSuccess) return 1;
+  }
+  if (rank == atoi(argv[1])) {
+    if (strcmp(argv[2], "stop") == 0) raise(SIGSTOP);
+    if (strcmp(argv[2], "late") == 0) getchar();
+    if (strcmp(argv[2], "count") == 0) count = 50;
+  }
+  if (strcmp(argv[2], "receive") == 0) {
+    return tuttiRecv(values, count, tuttiFloat32, (rank + 1) % size, comm, NULL) == tuttiSuccess ? 1 : 0;
+  }
+  if (tuttiAllReduce(values, values, count, tuttiFloat32, tuttiSum, comm, NULL) != tuttiSuccess) {
+    getchar(); /* the failed communicator can be looked at */
+    tuttiCommAbort(comm);
+    return 1;
+  }
+  return tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 1;
+}
