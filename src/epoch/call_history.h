@@ -33,10 +33,12 @@ class CallHistory {
   // The next operation.
   transport::Fingerprint begin(Collective collective, DataType type, ReduceOp op, std::int32_t root,
                                std::size_t count) {
-    return begin(executor::call_word(collective, type, op), root, count, nullptr);
+    const transport::Fingerprint call = begin(executor::call_word(collective, type, op), root, count, nullptr);
+    set_begun();
+    return call;
   }
   // The same with the word of executor::call_word(), and with the plan, as for set_plan(). planned_word: the
-  // fingerprint's word with both.
+  // fingerprint's word with both. set_begun() must follow.
   transport::Fingerprint begin(std::uint32_t word, std::int32_t root, std::size_t count,
                                const executor::PlanIdentity& plan, std::uint32_t planned_word) {
     const transport::Fingerprint call = begin(word, root, count, &plan);
@@ -44,7 +46,13 @@ class CallHistory {
     return {call.sequence, planned_word, call.root, call.count_low, call.count_high};
   }
   // An operation without a plan, because there is nothing to do.
-  void begin_empty(std::uint32_t word, std::int32_t root) { begin(word, root, 0, nullptr); }
+  void begin_empty(std::uint32_t word, std::int32_t root) {
+    begin(word, root, 0, nullptr);
+    set_begun();
+  }
+  // Notes the time for the operation that began last. It takes some nanoseconds, during which a message can be on its
+  // way already.
+  void set_begun() { ring_->event(sequence()).begun.store(ticks(), std::memory_order_relaxed); }
   // For the operation that began last. REQUIRES: the identity lives until the control tree has left, because summaries
   // use it.
   void set_plan(const executor::PlanIdentity& plan) {
@@ -98,8 +106,6 @@ class CallHistory {
     event.count.store(executor::count_of(fingerprint), std::memory_order_relaxed);
     event.before.store(hash_before, std::memory_order_relaxed);
     event.plan.store(identity == nullptr ? 0 : identity->hash, std::memory_order_relaxed);
-    event.begun.store(ticks(), std::memory_order_relaxed);
-    event.ended.store(0, std::memory_order_relaxed);
     plans_[fingerprint.sequence % kKept].store(identity, std::memory_order_relaxed);
     event.state.store(observe::Event::written(fingerprint.sequence), std::memory_order_release);
   }

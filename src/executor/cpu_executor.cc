@@ -203,7 +203,7 @@ void CpuExecutor::locate(const Operation& op, LocatedSteps* located) {
 std::size_t CpuExecutor::run_short_in_default_mode(const Operation& op, const transport::Fingerprint& fingerprint,
                                                    std::span<const LocatedStep> steps) {
   const InFloatMode mode;
-  return run_short(op, fingerprint, steps);
+  return run_short(op, fingerprint, steps, [] {});
 }
 
 // -- The choice between in order and by lanes.

@@ -39,9 +39,11 @@ class CpuExecutor final : private Waiting {
   static void locate(const Operation& operation, LocatedSteps* located);
   // The fast path. Runs steps as long as there is room for their messages and the peers' messages arrive within the
   // number of looks that a running peer needs. Calls nothing but kernels. `fingerprint` replaces the operation's.
-  // Returns the number of steps done; if some are left, run() continues with the first of them. REQUIRES: all_short.
+  // Returns the number of steps done; if some are left, run() continues with the first of them. begun(): called once,
+  // when the first message has left, or before the first wait. REQUIRES: all_short.
+  template <class Begun>
   [[gnu::always_inline]] std::size_t run_short(const Operation& op, const transport::Fingerprint& fingerprint,
-                                               std::span<const LocatedStep> steps);
+                                               std::span<const LocatedStep> steps, Begun begun);
 
   // The same without waiting. The operation must outlive its run; kDone: it is complete. After an error of start() or
   // advance() the operation is over, but its buffers go back to the caller only after reclaim().
@@ -102,14 +104,18 @@ inline bool CpuExecutor::receive_short(transport::RecvLane& lane, const transpor
   return true;
 }
 
+template <class Begun>
 inline std::size_t CpuExecutor::run_short(const Operation& op, const transport::Fingerprint& fingerprint,
-                                          std::span<const LocatedStep> steps) {
+                                          std::span<const LocatedStep> steps, Begun begun) {
   std::size_t done = 0;
   for (const LocatedStep& s : steps) {
     if (s.send != nullptr) {
-      if (!s.send->push_short(fingerprint, s.source->base + s.at.source, s.bytes)) [[unlikely]]
+      const bool pushed = s.send->push_short(fingerprint, s.source->base + s.at.source, s.bytes);
+      if (done == 0) begun();
+      if (!pushed) [[unlikely]]
         return done;
     } else if (s.recv != nullptr) {
+      if (done == 0) begun();
       // Checked here, while the peers' messages are in flight, and not after the wait for one: there it would take 5
       // ns.
       if (s.combines && !FloatMode::current().is_default()) [[unlikely]]
@@ -126,6 +132,7 @@ inline std::size_t CpuExecutor::run_short(const Operation& op, const transport::
       if (!receive_short(*s.recv, fingerprint, s.bytes, waiter_.hot_looks(), store)) [[unlikely]]
         return done;
     } else {
+      if (done == 0) begun();
       run_local(op, s.step->step, s.at, s.bytes, false);
     }
     ++done;

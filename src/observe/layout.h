@@ -54,7 +54,7 @@ struct alignas(64) Event {
   Word<std::uint32_t> plan;    // the hash of how the rank runs it, whose text is in Ring::plans; 0: not known yet
   Word<std::uint32_t> unused;
   Word<std::uint64_t> begun;  // ticks
-  Word<std::uint64_t> ended;  // ticks; 0: it has not ended, or too soon to be measured
+  Word<std::uint64_t> ended;  // ticks; before `begun`: it has not ended, or too soon to be measured
 
   static constexpr std::uint64_t written(std::uint32_t number) { return std::uint64_t{1} << 32 | number; }
 };

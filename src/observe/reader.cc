@@ -85,8 +85,10 @@ std::vector<SeenCall> calls_of(const Ring& ring, const Ring& again, const Clock&
     call.count = event.count.load();
     call.before = event.before.load();
     call.plan = plan_of(ring, event.plan.load());
-    call.begun_ns = clock.ns_of(event.begun.load());
-    if (const std::uint64_t ended = event.ended.load(); ended != 0) call.ended_ns = clock.ns_of(ended);
+    const std::uint64_t begun = event.begun.load();
+    const std::uint64_t ended = event.ended.load();
+    call.begun_ns = clock.ns_of(begun);
+    if (static_cast<std::int64_t>(ended - begun) > 0) call.ended_ns = clock.ns_of(ended);
     calls.push_back(std::move(call));
   }
   const std::uint32_t last = ring.at.sequence.load();

@@ -24,7 +24,6 @@ void call(EventRing& ring, std::uint32_t number, std::uint64_t count) {
   event.state.store(0);
   event.count.store(count);
   event.begun.store(ticks());
-  event.ended.store(0);
   event.state.store(Event::written(number));
 }
 
