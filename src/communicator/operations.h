@@ -96,8 +96,8 @@ inline Operations::Repeated Operations::repeat(Collective collective, std::uint6
   }
   const transport::Fingerprint fingerprint =
       history_.begin(prepared->word, prepared->root, prepared->count, *prepared->plan, prepared->planned_word);
-  const std::size_t done = executor_.run_short(prepared->operation, fingerprint, prepared->fast_steps,
-                                                [this] { history_.set_begun(); });
+  const std::size_t done =
+      executor_.run_short(prepared->operation, fingerprint, prepared->fast_steps, [this] { history_.set_begun(); });
   if (done == prepared->fast_done) [[likely]]
     return Repeated::kDone;
   prepared->operation.fingerprint = fingerprint;

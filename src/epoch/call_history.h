@@ -106,6 +106,7 @@ class CallHistory {
     event.count.store(executor::count_of(fingerprint), std::memory_order_relaxed);
     event.before.store(hash_before, std::memory_order_relaxed);
     event.plan.store(identity == nullptr ? 0 : identity->hash, std::memory_order_relaxed);
+    event.waited.store(0, std::memory_order_relaxed);
     plans_[fingerprint.sequence % kKept].store(identity, std::memory_order_relaxed);
     event.state.store(observe::Event::written(fingerprint.sequence), std::memory_order_release);
   }

@@ -72,6 +72,11 @@ void EventRing::note_wait(std::int64_t waited_ms, const std::vector<int>& awaite
     at().awaited[i].store(awaited[i], std::memory_order_relaxed);
   }
   at().seen_ns.store(now_ns(), std::memory_order_relaxed);
+  if (awaited.empty() || at().transfer.load(std::memory_order_relaxed) != 0) return;
+  Word<std::uint64_t>& longest = event(at().sequence.load(std::memory_order_relaxed)).waited;
+  const auto ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(waited_ms, 1, UINT32_MAX));
+  if (ms <= static_cast<std::uint32_t>(longest.load(std::memory_order_relaxed))) return;
+  longest.store(static_cast<std::uint64_t>(awaited.front() + 1) << 32 | ms, std::memory_order_relaxed);
 }
 
 void EventRing::set_transfer(bool sends, int peer, std::uint64_t bytes) {

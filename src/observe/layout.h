@@ -55,6 +55,9 @@ struct alignas(64) Event {
   Word<std::uint32_t> unused;
   Word<std::uint64_t> begun;  // ticks
   Word<std::uint64_t> ended;  // ticks; before `begun`: it has not ended, or too soon to be measured
+  // The longest time in which nothing moved, in ms; in the upper half the first of the ranks for which this one waited,
+  // plus 1. 0: no wait was long enough to be noted.
+  Word<std::uint64_t> waited;
 
   static constexpr std::uint64_t written(std::uint32_t number) { return std::uint64_t{1} << 32 | number; }
 };

@@ -89,6 +89,9 @@ std::vector<SeenCall> calls_of(const Ring& ring, const Ring& again, const Clock&
     const std::uint64_t ended = event.ended.load();
     call.begun_ns = clock.ns_of(begun);
     if (static_cast<std::int64_t>(ended - begun) > 0) call.ended_ns = clock.ns_of(ended);
+    const std::uint64_t waited = event.waited.load();
+    call.waited_ms = static_cast<std::uint32_t>(waited);
+    call.waited_for = static_cast<int>(waited >> 32) - 1;
     calls.push_back(std::move(call));
   }
   const std::uint32_t last = ring.at.sequence.load();

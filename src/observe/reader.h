@@ -22,6 +22,8 @@ struct SeenCall {
   std::uint64_t before = 0;              // a hash of all collectives before
   std::string plan;                      // how the rank runs it; empty: not known
   std::int64_t begun_ns = 0;             // CLOCK_MONOTONIC
+  std::int64_t waited_ms = 0;            // the longest time in which nothing moved; short ones are not noted
+  int waited_for = -1;                   // a rank for which it waited then
   std::optional<std::int64_t> ended_ns;  // nothing: not ended, or too soon to be measured
 };
 

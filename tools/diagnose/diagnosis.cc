@@ -71,6 +71,7 @@ class Examination {
     tell_differences();
     tell_operations();
     tell_waits();
+    tell_late();
     tell_unread();
     conclude();
     std::stable_sort(result_.findings.begin(), result_.findings.end(),
@@ -214,6 +215,38 @@ class Examination {
       add(Finding::Kind::kWaits, ranks,
           fmt::format("{} {} waited {} for {}", list_ranks(ranks), have(ranks), describe_time(ms),
                       awaited.empty() ? "a rank that is not known" : list_ranks(awaited)));
+    }
+  }
+
+  // Of ranks of one host: clocks of several hosts differ.
+  void tell_late() {
+    struct Comings {
+      int last = 0;
+      std::int64_t awaited_ns = 0;
+    };
+    std::map<std::uint32_t, std::vector<std::pair<std::int64_t, int>>> begun;  // (time, rank) by operation
+    for (const auto& [rank, member] : members_) {
+      if (member.process->host != members_.begin()->second.process->host) return;
+      for (const SeenCall& call : member.seen->calls) begun[call.number].emplace_back(call.begun_ns, rank);
+    }
+    std::map<int, Comings> by_rank;
+    int compared = 0;
+    for (auto& [number, times] : begun) {
+      if (times.size() < 2 || times.size() != members_.size()) continue;
+      ++compared;
+      std::sort(times.begin(), times.end());
+      Comings& comings = by_rank[times.back().second];
+      ++comings.last;
+      comings.awaited_ns += times.back().first - times[times.size() - 2].first;
+    }
+    if (compared < kLeastCompared) return;
+    for (const auto& [rank, comings] : by_rank) {
+      const std::int64_t mean_ns = comings.awaited_ns / comings.last;
+      if (2 * comings.last < compared || mean_ns < kLateNs) continue;
+      add(Finding::Kind::kLate, {rank},
+          fmt::format(
+              "{} began {} of the last {} operations after all others; these waited for it, {}.{} ms on average",
+              one(rank, members_.at(rank)), comings.last, compared, mean_ns / 1'000'000, mean_ns / 100'000 % 10));
     }
   }
 

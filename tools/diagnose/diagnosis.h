@@ -12,7 +12,17 @@ namespace tutti::internal::tools {
 
 struct Finding {
   // In the order of a report.
-  enum class Kind : std::uint8_t { kFailed, kStopped, kDiffers, kOperation, kBehind, kWaits, kUnread, kConclusion };
+  enum class Kind : std::uint8_t {
+    kFailed,
+    kStopped,
+    kDiffers,
+    kOperation,
+    kBehind,
+    kWaits,
+    kLate,
+    kUnread,
+    kConclusion
+  };
   Kind kind = Kind::kOperation;
   std::vector<int> ranks;  // that it is about, in rising order
   std::string text;        // a sentence without a full stop
@@ -26,6 +36,10 @@ struct CommunicatorFindings {
 };
 
 inline constexpr std::int64_t kStuckMs = 1000;
+// A rank is late if at least half of the operations that all ranks have begun lately began last on it, and the others
+// waited for it at least so long on average, counted from the last one of them.
+inline constexpr std::int64_t kLateNs = 200'000;
+inline constexpr int kLeastCompared = 16;  // operations
 
 // Communicators whose ranks are all outside of operations have a finding, too. Those with trouble come first.
 std::vector<CommunicatorFindings> diagnose(const std::vector<observe::SeenProcess>& processes);

@@ -31,6 +31,7 @@ const char* name_of(Finding::Kind kind) {
     case Finding::Kind::kOperation: return "operation";
     case Finding::Kind::kBehind: return "behind";
     case Finding::Kind::kWaits: return "waits";
+    case Finding::Kind::kLate: return "late";
     case Finding::Kind::kUnread: return "not read";
     case Finding::Kind::kConclusion: return "conclusion";
   }
@@ -56,6 +57,10 @@ Json json_of(const observe::SeenProcess& process) {
       rank["last"] = {{"operation", executor::describe(executor::without_history(fingerprint))},
                       {"plan", last.plan},
                       {"begun_ms_ago", (process.read_ns - last.begun_ns) / 1'000'000}};
+      if (last.waited_ms > 0) {
+        rank["last"]["waited_ms"] = last.waited_ms;
+        rank["last"]["waited_for"] = last.waited_for;
+      }
       if (last.ended_ns) rank["last"]["ended_ms_ago"] = (process.read_ns - *last.ended_ns) / 1'000'000;
     }
     if (seen.wait) rank["waits"] = {{"ms", seen.wait->ms}, {"ranks", seen.wait->ranks}};

@@ -23,6 +23,7 @@ void call(EventRing& ring, std::uint32_t number, std::uint64_t count) {
   Event& event = ring.event(number);
   event.state.store(0);
   event.count.store(count);
+  event.waited.store(0);
   event.begun.store(ticks());
   event.state.store(Event::written(number));
 }
@@ -71,6 +72,11 @@ TEST_CASE("events: a reader sees the last calls, and what the rank waits for") {
   }
   CHECK(rank.calls.back().plan == "by ring");
   CHECK_FALSE(rank.calls.back().ended_ns);
+  // A later, shorter wait of the same operation.
+  ring->note_wait(20, {4});
+  const SeenCall last = seen().at(0).calls.back();
+  CHECK(last.waited_ms == 60);
+  CHECK(last.waited_for == 1);
 }
 
 TEST_CASE("events: the end of an operation ends its wait") {

@@ -1,11 +1,13 @@
 /* A rank of a job that stands still. Usage: diagnosed_rank RANK HOW: all ranks reduce, then that rank stops itself
  * (stop), waits for a byte on its standard input (late) or reduces another count (count), while the others reduce once
- * more; or all ranks wait for a message of the next one (receive). */
+ * more; or all ranks wait for a message of the next one (receive); or that rank computes for some milliseconds before
+ * each of many reductions (slow). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/tutti.h>
+#include <unistd.h>
 
 int main(int argc, char** argv) {
   static float values[100];
@@ -16,7 +18,8 @@ int main(int argc, char** argv) {
   if (argc != 3 || tuttiCommInitEnv(&comm, NULL) != tuttiSuccess) return 1;
   tuttiCommUserRank(comm, &rank);
   tuttiCommCount(comm, &size);
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < (strcmp(argv[2], "slow") == 0 ? 2000 : 5); ++i) {
+    if (strcmp(argv[2], "slow") == 0 && rank == atoi(argv[1])) usleep(5000);
     if (tuttiAllReduce(values, values, count, tuttiFloat32, tuttiSum, comm, NULL) != tuttiSuccess) return 1;
   }
   if (rank == atoi(argv[1])) {

@@ -138,6 +138,29 @@ TEST_CASE("diagnosis: ranks that were not read, and communicators of one rank") 
   CHECK(tools::diagnose({process(0, 1, {}, false), other}).size() == 2);
 }
 
+TEST_CASE("diagnosis: the rank for which the others wait in most operations") {
+  const auto calls = [](std::int64_t after_ns) {
+    std::vector<SeenCall> all;
+    for (std::uint32_t number = 1; number <= 40; ++number) {
+      all.push_back(all_reduce(number, 41 - number));
+      // Each comes last at some time.
+      all.back().begun_ns += number % 10 == 0 ? -after_ns : after_ns;
+    }
+    return all;
+  };
+  const auto late = [&](std::int64_t after_ns) {
+    const std::vector<SeenProcess> processes{process(0, 3, calls(0), false), process(1, 3, calls(after_ns), false),
+                                             process(2, 3, calls(1000), false)};
+    const auto all = tools::diagnose(processes);
+    CHECK_FALSE(all.at(0).stuck);
+    return text_of(all[0], Finding::Kind::kLate);
+  };
+  CHECK(late(3'000'000) ==
+        "rank 1 (train, pid 101 on a) began 36 of the last 40 operations after all others; these waited for it, "
+        "2.9 ms on average");
+  CHECK(late(50'000).empty());
+}
+
 TEST_CASE("diagnosis: times") {
   CHECK(tools::describe_time(999) == "999 ms");
   CHECK(tools::describe_time(1250) == "1.2 s");
