@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <thread>
@@ -132,6 +133,7 @@ TEST_CASE("processes: an aborted communicator leaves its family alone", "[proces
 TEST_CASE("a dead rank fails the communicators that it is in", "[processes]") {
   for (const char* transports : {"shm", "tcp"}) {
     for (const bool before_first : {false, true}) {
+      const SharedMemory<std::atomic<int>> have_split;
       const auto outcomes = run_processes(4, transports, [&](tuttiComm_t comm, int rank, int n) {
         const Split all = whole(comm, rank, n);
         Split half;
@@ -145,10 +147,9 @@ TEST_CASE("a dead rank fails the communicators that it is in", "[processes]") {
         } else if (std::string wrong = split_as(all, lower_and_upper(n), &half); !wrong.empty()) {
           return Outcome{wrong};
         }
-        if (rank == 3) {
-          sleep_ms(50);
-          ::kill(::getpid(), SIGKILL);
-        }
+        // No operation of `comm`: the death may come before its first one.
+        await_all(have_split.get(), n);
+        if (rank == 3) ::kill(::getpid(), SIGKILL);
         return survive(all, half);
       });
       INFO(transports << (before_first ? ", before the first operation" : ""));

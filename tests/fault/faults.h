@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <new>
 #include <string>
@@ -89,6 +90,18 @@ enum class RunJobKind { kThreads, kProcesses };
 
 inline void sleep_ms(int ms) {
   std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+}
+
+// Until the count is at least `least`, or for a minute.
+inline void await_count(const std::atomic<int>& count, int least) {
+  const Deadline deadline = Deadline::after_ms(60'000);
+  while (count < least && !deadline.passed()) sleep_ms(1);
+}
+
+// Counts this rank, and waits until the count is `ranks`.
+inline void await_all(std::atomic<int>* count, int ranks) {
+  ++*count;
+  await_count(*count, ranks);
 }
 
 // Calls all-reduces until an error, or for a minute.
