@@ -132,9 +132,11 @@ std::string pass_on(tuttiComm_t comm, int rank, int ranks, std::size_t count, st
   return {};
 }
 
+constexpr int kSizes = 6;
+
 std::string one_round(tuttiComm_t comm, int rank, int ranks, std::int64_t round) {
-  static constexpr std::array<std::size_t, 6> kCounts{1, 37, 4096, 100'000, 131'072, 1'048'576};
-  const std::size_t count = kCounts[static_cast<std::size_t>(round) % kCounts.size()];
+  static constexpr std::array<std::size_t, kSizes> kCounts{1, 37, 4096, 100'000, 131'072, 1'048'576};
+  const std::size_t count = kCounts[static_cast<std::size_t>(round % kSizes)];
   for (const auto operation : {reduce, broadcast, pass_on}) {
     if (std::string wrong = operation(comm, rank, ranks, count, round); !wrong.empty()) {
       return "rank " + std::to_string(rank) + ", round " + std::to_string(round) + ": " + wrong;
@@ -143,14 +145,25 @@ std::string one_round(tuttiComm_t comm, int rank, int ranks, std::int64_t round)
   return {};
 }
 
+// A stream counts as ended by the peer if all its new connections end, for half a second, before the peer's answer. On
+// a busy machine an answer takes long. So no more than this number of connections break before operations have gone on.
+constexpr int kBreaksInARow = 4;
+
+void await_rounds(const std::atomic<int>& completed, int more, const Deadline& deadline) {
+  const int enough = completed + more;
+  while (completed < enough && !deadline.passed()) sleep_ms(1);
+}
+
 // Runs rounds while `breaks` connections break, one after the other.
 void run_with_breaks(int ranks, int streams, How how, int breaks, unsigned seed) {
   INFO(ranks << " ranks, " << streams << " streams, seed " << seed);
   StandardError errors;
   std::string text;
+  int made = 0;  // a slow machine has no time for all
   {
     Job job(ranks, 30'000, streams);
     std::atomic<bool> broken{false};
+    std::atomic<int> completed{0};  // rounds, by all ranks
     std::barrier<> rounds(ranks);
     std::vector<char> done(1);
     const auto body = [&](tuttiComm_t comm, int rank) {
@@ -160,6 +173,7 @@ void run_with_breaks(int ranks, int streams, How how, int breaks, unsigned seed)
         if (wrong.empty()) wrong = one_round(comm, rank, ranks, round);
         if (rank == 0) done[0] = broken ? 1 : 0;
         rounds.arrive_and_wait();
+        if (rank == 0) ++completed;
         over = done[0] != 0;
         rounds.arrive_and_wait();
       }
@@ -167,10 +181,12 @@ void run_with_breaks(int ranks, int streams, How how, int breaks, unsigned seed)
     };
     job.run(body, [&] {
       std::minstd_rand random(seed);
-      const Deadline deadline = Deadline::after_ms(120'000);
-      for (int i = 0; i < breaks && !deadline.passed();) {
+      const Deadline deadline = Deadline::after_ms(60'000);
+      while (made < breaks && !deadline.passed()) {
         sleep_ms(1 + static_cast<int>(random() % 20));
-        if (job.connections().break_any(how, random)) ++i;
+        if (!job.connections().break_any(how, random)) continue;
+        // Then one round of each size, which together use all connections.
+        if (++made % kBreaksInARow == 0) await_rounds(completed, kSizes + 1, deadline);
       }
       broken = true;
     });
@@ -179,7 +195,8 @@ void run_with_breaks(int ranks, int streams, How how, int breaks, unsigned seed)
   }
   // A connection may break again before it is used.
   INFO(text);
-  CHECK(occurrences(text, "tcp connection made anew after") >= static_cast<std::size_t>(breaks / 4));
+  CHECK(made >= kBreaksInARow);
+  CHECK(occurrences(text, "tcp connection made anew after") >= static_cast<std::size_t>(made / 4));
 }
 
 }  // namespace
@@ -206,16 +223,22 @@ TEST_CASE("an operation goes on after all of its connections have broken at once
     if (!Connections::can(how)) continue;
     Job job(4, 30'000, 4);
     std::atomic<bool> over{false};
+    std::atomic<int> completed{0};  // rounds, by rank 0
     const auto body = [&](tuttiComm_t comm, int rank) {
       std::string wrong;
-      for (std::int64_t round = 0; round < 24 && wrong.empty(); ++round) wrong = one_round(comm, rank, 4, round);
+      for (std::int64_t round = 0; round < 24 && wrong.empty(); ++round) {
+        wrong = one_round(comm, rank, 4, round);
+        if (rank == 0) ++completed;
+      }
       over = true;
       return wrong;
     };
     job.run(body, [&] {
       while (!over) {
         // New connections are ended as well. If that lasts for half a second, a rank takes it for the end of the link.
+        const int before = completed;
         sleep_ms(700);
+        while (completed < before + 2 && !over) sleep_ms(1);
         job.connections().break_all(how);
       }
     });
@@ -278,12 +301,17 @@ TEST_CASE("a connection breaks while a rank computes, and is needed by the other
 }
 
 TEST_CASE("connections that break while ranks finalize lose nothing", "[threads]") {
-  for (int repetition = 0; repetition < (kAnySanitizer ? 3 : 10); ++repetition) {
+  for (int repetition = 0; repetition < (kAnySanitizer ? 12 : 40); ++repetition) {
     Job job(3, 30'000, 2);
     std::atomic<bool> over{false};
+    std::atomic<int> steps{0};
     const auto body = [&](tuttiComm_t comm, int rank) {
       std::string wrong;
-      for (std::int64_t round = 0; round < 4 && wrong.empty(); ++round) wrong = one_round(comm, rank, 3, round);
+      for (std::int64_t round = 0; round < 4 && wrong.empty(); ++round) {
+        wrong = one_round(comm, rank, 3, round);
+        ++steps;
+      }
+      steps += 3;  // connections break again
       const auto result = tuttiCommFinalize(comm);
       if (wrong.empty() && result != tuttiSuccess) wrong = failure("finalize", result, comm);
       over = true;
@@ -292,8 +320,14 @@ TEST_CASE("connections that break while ranks finalize lose nothing", "[threads]
     job.run(body, [&] {
       std::minstd_rand random(static_cast<unsigned>(repetition));
       while (!over) {
-        sleep_ms(3);
-        job.connections().break_any(How::kEnd, random);
+        const int before = steps;
+        for (int i = 0; i < kBreaksInARow && !over; ++i) {
+          sleep_ms(3);
+          job.connections().break_any(How::kEnd, random);
+        }
+        // A round of all ranks; or a pause, while they finalize.
+        const Deadline pause = Deadline::after_ms(1'000);
+        while (steps < before + 3 && !over && !pause.passed()) sleep_ms(1);
       }
     });
     job.destroy();
