@@ -22,12 +22,12 @@ tuttiResult_t sum_up(tuttiComm_t comm, int rank, std::int64_t* sum) {
 
 TEST_CASE("a late rank is left out, and takes part again after its next call", "[processes]") {
   const Variable survivors("TUTTI_SURVIVORS", "on");
-  const Variable limit("TUTTI_STRAGGLER_MS", "200");
+  const Variable limit("TUTTI_STRAGGLER_MS", "800");
   const int late = GENERATE(2, 0);
   const std::string transports = GENERATE("shm", "tcp");
   INFO("rank " << late << " is late, " << transports);
   StandardError log;
-  constexpr int kCalls = 4000;
+  constexpr int kCalls = 8000;
   constexpr int kLateCall = 20;
   // The ranks on time wait 1 ms before some calls, so that they have calls left when the late rank is back.
   const auto outcomes = run_processes(4, transports, [&](tuttiComm_t comm, int rank, int) {
@@ -36,7 +36,7 @@ TEST_CASE("a late rank is left out, and takes part again after its next call", "
     int number = 0;
     std::uint64_t digest = 0;
     for (; number < kCalls; ++number) {
-      if (rank == late && number == kLateCall) sleep_ms(1500);
+      if (rank == late && number == kLateCall) sleep_ms(2500);
       std::int64_t sum = (number + 1) << rank;
       if (missed == 0 || number % 8 == 0) sleep_ms(1);
       const tuttiResult_t result = tuttiAllReduce(&sum, &sum, 1, tuttiInt64, tuttiSum, comm, nullptr);
@@ -65,7 +65,7 @@ TEST_CASE("a late rank is left out, and takes part again after its next call", "
   });
   REQUIRE(wrong_of(outcomes) == "");
   REQUIRE(same_digests(outcomes));
-  REQUIRE(contains(log.take(), "rank " + std::to_string(late) + " late by 200 ms: collectives go on without"));
+  REQUIRE(contains(log.take(), "rank " + std::to_string(late) + " late by 800 ms: collectives go on without"));
 }
 
 TEST_CASE("a late rank does not wait long for another one that is late, and a split is refused", "[processes]") {
@@ -136,15 +136,15 @@ TEST_CASE("a late rank that leaves does not keep another late rank out", "[proce
 
 TEST_CASE("a late rank that gives up while the others take it back does not fail them", "[processes]") {
   const Variable survivors("TUTTI_SURVIVORS", "on");
-  const Variable limit("TUTTI_STRAGGLER_MS", "100");
-  const Timeout timeout(2000);
+  const Variable limit("TUTTI_STRAGGLER_MS", "400");
+  const Timeout timeout(4000);
   const std::string transports = GENERATE("shm", "tcp");
   const SharedMemory<std::atomic<std::int64_t>> back_ns;
   const StandardError silence;
   const auto outcomes = run_processes(3, transports, [&](tuttiComm_t comm, int rank, int) {
     std::int64_t sum = 0;
     if (rank == 2) {
-      sleep_ms(2500);
+      sleep_ms(3000);
       const tuttiResult_t late = sum_up(comm, rank, &sum);
       if (!was_late(late)) return Outcome{describe(late, comm)};
       *back_ns.get() = now_ns();
@@ -158,7 +158,7 @@ TEST_CASE("a late rank that gives up while the others take it back does not fail
     if (sum_up(comm, rank, &sum) != tuttiSuccess || sum != 3) return Outcome{tuttiGetLastError(nullptr)};
     while (*back_ns.get() == 0) sleep_ms(1);
     // One calls before the late rank gives up, and the other one after it.
-    const std::int64_t call_ns = *back_ns.get() + (rank == 0 ? 1'900 : 2'100) * std::int64_t{1'000'000};
+    const std::int64_t call_ns = *back_ns.get() + (rank == 0 ? 3'900 : 4'100) * std::int64_t{1'000'000};
     while (now_ns() < call_ns) sleep_ms(1);
     for (int number = 0; number < 3; ++number) {
       if (sum_up(comm, rank, &sum) != tuttiSuccess) return Outcome{tuttiGetLastError(nullptr)};
@@ -225,7 +225,7 @@ TEST_CASE("a late rank comes back although its parent in the control tree has di
 
 TEST_CASE("different calls are a mismatch, not lateness, for any limit for late ranks", "[processes]") {
   const Variable survivors("TUTTI_SURVIVORS", "on");
-  for (const char* limit_ms : {"50", "400", "3000"}) {
+  for (const char* limit_ms : {"200", "400", "3000"}) {
     const Variable limit("TUTTI_STRAGGLER_MS", limit_ms);
     for (const char* transports : {"shm", "tcp"}) {
       // The root of a broadcast may complete it although the others call something else.
@@ -258,22 +258,26 @@ TEST_CASE("whatever ranks are late or die, those that complete a call have the s
   const Variable survivors("TUTTI_SURVIVORS", "on");
   constexpr int kRanks = 5;
   constexpr int kEnough = 200;  // calls; then until all that live contribute
+  constexpr int kMost = 2000;   // on a busy machine ranks may be late often
+  using LongLog = std::array<std::array<std::atomic<std::uint64_t>, kMostRanks>, kMost>;
   const Variable limit("TUTTI_STRAGGLER_MS", "150");
   for (unsigned seed = 1; seed <= 4; ++seed) {
     const int victim = static_cast<int>(seed) % kRanks;
     const std::uint64_t living = 31 & ~(std::uint64_t{1} << victim);
     const StandardError silence;
-    const SharedMemory<Log> log;
+    const SharedMemory<LongLog> log;
     const auto outcomes = run_processes(kRanks, seed % 2 != 0 ? "shm" : "tcp", [&](tuttiComm_t comm, int rank, int) {
       std::mt19937 random(seed * 64 + static_cast<unsigned>(rank));
       const int sleeps_at = static_cast<int>(random() % 100);
       const int dies_at = 20 + static_cast<int>(random() % 100);
-      for (int number = 0; number < kMostCalls; ++number) {
+      bool was_on_time = true;
+      for (int number = 0; number < kMost; ++number) {
         if (rank == victim && number == dies_at) ::kill(::getpid(), SIGKILL);
-        sleep_ms(number == sleeps_at ? 1500 : 2);
+        if (was_on_time || number == sleeps_at) sleep_ms(number == sleeps_at ? 1500 : 2);
         std::int64_t sum = (number + 1) << rank;
         const tuttiResult_t result = tuttiAllReduce(&sum, &sum, 1, tuttiInt64, tuttiSum, comm, nullptr);
-        if (result == tuttiTimeout && contains(tuttiGetLastError(nullptr), "this rank was late")) continue;
+        was_on_time = !was_late(result);
+        if (!was_on_time) continue;
         if (result != tuttiSuccess) return Outcome{std::to_string(number) + ": " + tuttiGetLastError(nullptr)};
         const std::uint64_t set = contributors_of(comm);
         if (sum != static_cast<std::int64_t>(set) * (number + 1) || !is_in(set, rank)) return Outcome{"a wrong sum"};
