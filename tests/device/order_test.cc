@@ -262,7 +262,7 @@ TEST_CASE("a late stream is not a timeout") {
   const std::array<int, 2> devices = {0, TestDriver::get().devices - 1};
   std::array<tuttiComm_t, 2> comms{};
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-  config.timeout_ms = 100;
+  config.timeout_ms = 2000;
   REQUIRE(tuttiCommInitAllConfig(comms.data(), 2, devices.data(), &config) == tuttiSuccess);
   Gate gate;
   const TestStream one(devices[0]);
@@ -274,7 +274,7 @@ TEST_CASE("a late stream is not a timeout") {
   two.call(&Gate::hold, &gate);
   CHECK(tuttiAllReduce(a.data(), a.data(), 100, tuttiUint8, tuttiSum, comms[0], one.get()) == tuttiSuccess);
   CHECK(tuttiAllReduce(b.data(), b.data(), 100, tuttiUint8, tuttiSum, comms[1], two.get()) == tuttiSuccess);
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(3000));
   gate.closed = false;
   one.wait();
   two.wait();
