@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/first_use.h"
 #include "base/log.h"
 #include "base/memfd.h"
 #include "base/version.h"
@@ -29,34 +30,28 @@ void set_text(char* to, std::size_t size, std::string_view text) {
 
 class EventFile {
  public:
-  RingPlace take() {
+  Status take(RingPlace* place) {
     const MutexLock lock(mutex_);
-    RingPlace place;
-    const Status made = guarded([&] {
-      if (header_ != nullptr && pid_ != os::kernel().getpid()) close();  // the parent's, in a forked child
+    Status made = guarded([&] {
+      if (header_ != nullptr && !is_own()) close();
       if (header_ == nullptr) {
         if (Status s = open(); !s.is_ok()) return s;
       }
       const auto free = std::find(used_.begin(), used_.end(), false);
-      place.index = static_cast<std::size_t>(free - used_.begin());
+      place->index = static_cast<std::size_t>(free - used_.begin());
       if (free == used_.end()) used_.push_back(false);
-      if (Status s = map(&place); !s.is_ok()) return s;
-      used_[place.index] = true;
+      if (Status s = map(place); !s.is_ok()) return s;
+      used_[place->index] = true;
+      header_->rings.store(static_cast<std::uint32_t>(used_.size()), std::memory_order_release);
       return Status();
     });
-    if (!made.is_ok()) {
-      log::debug("other processes cannot read the events of this rank: " + made.message());
-      close_if_unused();
-      return {};
-    }
-    const auto rings = static_cast<std::uint32_t>(used_.size());
-    if (header_->rings.load(std::memory_order_relaxed) < rings) header_->rings.store(rings, std::memory_order_release);
-    return place;
+    if (!made.is_ok()) close_if_unused();
+    return made;
   }
 
   void give_back(const RingPlace& place) {
     const MutexLock lock(mutex_);
-    const bool own = place.pid == os::kernel().getpid();
+    const bool own = is_own() && place.file == number_;
     if (own) {
       place.ring->at.communicator.store(0, std::memory_order_release);
       // The next ring here begins with zeros.
@@ -70,6 +65,9 @@ class EventFile {
   }
 
  private:
+  // False in a forked child, as long as it has its parent's file. Simulated processes are one process here.
+  [[nodiscard]] bool is_own() const TUTTI_REQUIRES(mutex_) { return pid_ == ::getpid(); }
+
   Status open() TUTTI_REQUIRES(mutex_) {
     auto fd = make_growing_memfd(kFileName);
     if (!fd.is_ok()) return fd.status();
@@ -78,7 +76,8 @@ class EventFile {
     if (mapped == MAP_FAILED) return map_error("mapping the events", errno);
     fd_ = std::move(*fd);
     header_ = static_cast<Header*>(mapped);
-    pid_ = os::kernel().getpid();
+    pid_ = ::getpid();
+    ++number_;
     header_->layout = kLayout;
     header_->rings_at = kHeaderBytes;
     header_->ring_bytes = kRingBytes;
@@ -101,7 +100,7 @@ class EventFile {
         ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(at));
     if (mapped == MAP_FAILED) return map_error("mapping the events", errno);
     place->ring = static_cast<Ring*>(mapped);
-    place->pid = pid_;
+    place->file = number_;
     return {};
   }
 
@@ -119,23 +118,25 @@ class EventFile {
   ForkMutex mutex_;
   UniqueFd fd_ TUTTI_GUARDED_BY(mutex_);
   Header* header_ TUTTI_GUARDED_BY(mutex_) = nullptr;  // null: there is no file
-  std::int64_t pid_ TUTTI_GUARDED_BY(mutex_) = 0;      // of the process that made it
+  std::uint64_t number_ TUTTI_GUARDED_BY(mutex_) = 0;  // of the file, among those of this process
+  pid_t pid_ TUTTI_GUARDED_BY(mutex_) = 0;             // of the process that made it
   std::vector<bool> used_ TUTTI_GUARDED_BY(mutex_);    // by index
 };
 
-EventFile& file() {
-  static EventFile* const only = new EventFile;  // lives as long as the process
-  return *only;
-}
+constinit FirstUse<EventFile, Surplus::kKept> file;
 
 }  // namespace
 
 RingPlace take_ring() {
-  return file().take();
+  RingPlace place;
+  const Status made = file.get().take(&place);
+  if (made.is_ok()) return place;
+  log::debug("other processes cannot read the events of this rank: " + made.message());
+  return {};
 }
 
 void give_back(const RingPlace& place) {
-  file().give_back(place);
+  file.get().give_back(place);
 }
 
 }  // namespace tutti::internal::observe

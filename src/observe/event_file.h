@@ -9,9 +9,9 @@
 namespace tutti::internal::observe {
 
 struct RingPlace {
-  Ring* ring = nullptr;   // zeros; null: none, because the kernel refuses memory or a descriptor
-  std::size_t index = 0;  // in the file
-  std::int64_t pid = 0;   // of the process that made the file
+  Ring* ring = nullptr;    // zeros; null: none, because the kernel refuses memory or a descriptor
+  std::size_t index = 0;   // in the file
+  std::uint64_t file = 0;  // which one
 };
 
 // Any thread. A forked child uses none of its parent's rings: it makes its own file, and what it gives back is only
