@@ -31,21 +31,14 @@ void set_text(char* to, std::size_t size, std::string_view text) {
 class EventFile {
  public:
   Status take(RingPlace* place) {
-    const MutexLock lock(mutex_);
     Status made = guarded([&] {
-      if (header_ != nullptr && !is_own()) close();
-      if (header_ == nullptr) {
-        if (Status s = open(); !s.is_ok()) return s;
-      }
-      const auto free = std::find(used_.begin(), used_.end(), false);
-      place->index = static_cast<std::size_t>(free - used_.begin());
-      if (free == used_.end()) used_.push_back(false);
-      if (Status s = map(place); !s.is_ok()) return s;
-      used_[place->index] = true;
-      header_->rings.store(static_cast<std::uint32_t>(used_.size()), std::memory_order_release);
-      return Status();
+      const MutexLock lock(mutex_);
+      return take_free(place);
     });
-    if (!made.is_ok()) close_if_unused();
+    if (!made.is_ok()) {
+      const MutexLock lock(mutex_);
+      close_if_unused();
+    }
     return made;
   }
 
@@ -67,6 +60,20 @@ class EventFile {
  private:
   // False in a forked child, as long as it has its parent's file. Simulated processes are one process here.
   [[nodiscard]] bool is_own() const TUTTI_REQUIRES(mutex_) { return pid_ == ::getpid(); }
+
+  Status take_free(RingPlace* place) TUTTI_REQUIRES(mutex_) {
+    if (header_ != nullptr && !is_own()) close();
+    if (header_ == nullptr) {
+      if (Status s = open(); !s.is_ok()) return s;
+    }
+    const auto free = std::find(used_.begin(), used_.end(), false);
+    place->index = static_cast<std::size_t>(free - used_.begin());
+    if (free == used_.end()) used_.push_back(false);
+    if (Status s = map(place); !s.is_ok()) return s;
+    used_[place->index] = true;
+    header_->rings.store(static_cast<std::uint32_t>(used_.size()), std::memory_order_release);
+    return {};
+  }
 
   Status open() TUTTI_REQUIRES(mutex_) {
     auto fd = make_growing_memfd(kFileName);
