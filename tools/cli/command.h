@@ -24,6 +24,7 @@ Run add_topo(CLI::App& app, CLI::App** chosen);
 Run add_doctor(CLI::App& app, CLI::App** chosen);
 Run add_simulate(CLI::App& app, CLI::App** chosen);
 Run add_diagnose(CLI::App& app, CLI::App** chosen);
+Run add_top(CLI::App& app, CLI::App** chosen);
 Run add_explain(CLI::App& app, CLI::App** chosen);
 Run add_tune(CLI::App& app, CLI::App** chosen);
 

@@ -136,9 +136,11 @@ Run add_diagnose(CLI::App& app, CLI::App** chosen) {
   command->add_option("PID", options->pids, "Processes to read; by default all of this host that this user may read");
   command->add_flag("--json", options->as_json, "As JSON, also with the last call of each rank");
   command->footer(
-      "Reads the events that each rank writes into shared memory. It stops no process, and works on stopped ones.\n"
-      "Exit status: 0 nothing stands still; 1 a rank has waited for a second, is stopped, or has failed; 2 a process "
-      "cannot be read.");
+      "Reads the events that each rank writes into shared memory. It stops no process, and works on stopped ones. A\n"
+      "communicator stands still if one of its ranks has waited for a second, is stopped, or has failed.\n"
+      "Exit status: 0 nothing stands still, 1 a communicator stands still, 2 invalid arguments or a process that "
+      "cannot "
+      "be read.");
   *chosen = command;
   return [options] { return run(*options); };
 }

@@ -107,6 +107,17 @@ with Job(2, "slow") as job:
     found, told = job.findings(lambda found: "late" in found, stuck=False)
     assert len(found["late"]) == 1 and found["late"][0].startswith(f"{job.name(2)} began "), found
 
+# The table of ranks: it has lines of this job, with rates from the second table on.
+with Job(1, "slow") as job:
+    job.findings(lambda found: "operation" in found, stuck=False)
+    top = subprocess.run([tutti, "top", "-n", "2", "-d", "0.5"], text=True, stdout=subprocess.PIPE, check=True)
+    first, second = top.stdout.split("communicator", 2)[1:]
+    for process in job.ranks:
+        line = [line.split() for line in second.splitlines() if f" {process.pid} " in line]
+        assert len(line) == 1 and "all_reduce(count" in " ".join(line[0]), top.stdout
+        assert float(line[0][4].rstrip("k")) > 0, top.stdout
+        assert f" {process.pid} " in first, top.stdout
+
 # A process without communicators, and none at all.
 alone = subprocess.run([tutti, "diagnose", str(os.getpid())], stderr=subprocess.PIPE, text=True, check=False)
 assert alone.returncode == 2 and "has no communicator" in alone.stderr, alone

@@ -1,0 +1,118 @@
+// tutti top: what the ranks of this host are doing, again and again.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "base/rank_list.h"
+#include "base/standard_output.h"
+#include "diagnosis.h"
+#include "executor/fingerprint.h"
+#include "observe/reader.h"
+#include "tools/cli/command.h"
+
+namespace tutti::internal::tools {
+namespace {
+
+struct Options {
+  double seconds = 2;
+  int times = 0;  // 0: until interrupted
+};
+
+// How far a rank was.
+struct Mark {
+  std::uint32_t number = 0;
+  std::int64_t at_ns = 0;
+};
+using Key = std::tuple<std::uint64_t, int, int>;  // communicator, rank, process
+
+std::string rate_text(const Mark* before, const observe::SeenRank& rank, std::int64_t now_ns) {
+  if (before == nullptr || now_ns <= before->at_ns) return "-";
+  const double calls = rank.number - before->number;
+  const double rate = calls * 1e9 / static_cast<double>(now_ns - before->at_ns);
+  return rate >= 100'000 ? fmt::format("{:.0f}k", rate / 1000) : fmt::format("{:.{}f}", rate, rate < 10 ? 1 : 0);
+}
+
+std::string call_text(const observe::SeenRank& rank) {
+  if (rank.transfer) {
+    return fmt::format("{} of {} bytes {} rank {}", rank.transfer->sends ? "send" : "receive", rank.transfer->bytes,
+                       rank.transfer->sends ? "to" : "from", rank.transfer->peer);
+  }
+  if (rank.calls.empty()) return "none yet";
+  const observe::SeenCall& last = rank.calls.back();
+  transport::Fingerprint fingerprint{last.number, last.call, last.root, 0, 0};
+  executor::set_count(&fingerprint, last.count);
+  return executor::describe(executor::without_history(fingerprint));
+}
+
+std::string state_text(const observe::SeenProcess& process, const observe::SeenRank& rank) {
+  if (!rank.failure.empty()) return "failed";
+  if (process.state == 'T' || process.state == 't') return "stopped";
+  if (rank.wait) {
+    return fmt::format("waits for {}, {}", rank.wait->ranks.empty() ? "others" : list_ranks(rank.wait->ranks),
+                       describe_time(rank.wait->ms));
+  }
+  return rank.inside ? "inside" : "outside";
+}
+
+// One table; *marks: of the one before.
+void print(const std::vector<observe::SeenProcess>& processes, std::map<Key, Mark>* marks) {
+  std::map<Key, Mark> next;
+  std::map<Key, std::string> lines;
+  for (const observe::SeenProcess& process : processes) {
+    for (const observe::SeenRank& rank : process.ranks) {
+      const Key key{rank.communicator, rank.rank, process.pid};
+      const auto before = marks->find(key);
+      lines[key] = fmt::format("{:016x} {:>5}/{:<5} {:>8} {:<15} {:>9}  {:<24}  {}", rank.communicator, rank.rank,
+                               rank.ranks, process.pid, process.program,
+                               rate_text(before == marks->end() ? nullptr : &before->second, rank, process.read_ns),
+                               state_text(process, rank), call_text(rank));
+      next[key] = {rank.number, process.read_ns};
+    }
+  }
+  if (::isatty(STDOUT_FILENO) == 1) std::printf("\033[H\033[J");
+  std::printf("%s\n", fmt::format("{:<16} {:>5}/{:<5} {:>8} {:<15} {:>9}  {:<24}  {}", "communicator", "rank", "of",
+                                  "pid", "program", "calls/s", "state", "last collective")
+                          .c_str());
+  for (const auto& [key, line] : lines) std::printf("%s\n", line.c_str());
+  *marks = std::move(next);
+}
+
+int run(const Options& options) {
+  std::map<Key, Mark> marks;
+  for (int time = 0; options.times == 0 || time < options.times; ++time) {
+    if (time > 0) std::this_thread::sleep_for(std::chrono::duration<double>(options.seconds));
+    int unreadable = 0;
+    print(observe::read_all_processes(&unreadable), &marks);
+    if (!flush_standard_output().is_ok()) return kExitFailure;
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Run add_top(CLI::App& app, CLI::App** chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const command = app.add_subcommand("top", "Show what the ranks on this host are doing, again and again");
+  command->add_option("-d,--delay", options->seconds, "Seconds between two tables")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  command->add_option("-n,--times", options->times, "How many tables; until interrupted by default")
+      ->check(CLI::Range(1, 1'000'000));
+  command->footer(
+      "One line for each rank: its collectives per second since the last table, what it is doing, and the\n"
+      "collective that it called last. Reads the events that each rank writes into shared memory, as tutti diagnose "
+      "does.\n"
+      "Exit status: 0 success, 1 output cannot be written, 2 invalid arguments.");
+  *chosen = command;
+  return [options] { return run(*options); };
+}
+
+}  // namespace tutti::internal::tools
