@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -124,7 +124,10 @@ std::string in_own_orders(Family& family, int rank, int ranks) {
   return family.wrong;
 }
 
-// How often in ten tries a short operation was complete while a long one of another communicator was still running.
+constexpr std::uint64_t kOftenEnough = 5;
+
+// How often a short operation was complete while a long one of another communicator was still running: until that is so
+// five times on all ranks. The long one may be complete first where this thread waits long for a processor.
 std::string beside_a_long_one(Family& family, std::uint64_t* overtaken) {
   std::vector<float> much(std::size_t{4} << 20, 1);
   float little = 1;
@@ -135,54 +138,48 @@ std::string beside_a_long_one(Family& family, std::uint64_t* overtaken) {
   all_reduce(much.data(), much.size(), 0);
   all_reduce(&little, 1, 1);
   for (std::size_t c : {0, 1}) family.note(tuttiStreamSynchronize(family[c].stream));
-  for (int times = 0; times < 10 && family.wrong.empty(); ++times) {
+  std::uint64_t on_all = 0;
+  for (int times = 0; times < 60 && on_all < kOftenEnough && family.wrong.empty(); ++times) {
     for (int i = 0; i < 4; ++i) all_reduce(much.data(), much.size(), 0);
     all_reduce(&little, 1, 1);
     family.note(tuttiStreamSynchronize(family[1].stream));
     *overtaken += tuttiStreamQuery(family[0].stream) == tuttiInProgress ? 1 : 0;
     family.note(tuttiStreamSynchronize(family[0].stream));
+    family.note(tuttiAllReduce(overtaken, &on_all, 1, tuttiUint64, tuttiMin, family[0].comm, nullptr));
   }
   return family.wrong;
 }
 
-int threads() {
-  std::FILE* const file = std::fopen("/proc/self/status", "r");
-  char line[256];
-  int count = -1;
-  while (std::fgets(line, sizeof line, file) != nullptr) {
-    if (std::strncmp(line, "Threads:", 8) == 0) count = std::atoi(line + 8);
+std::set<std::string> threads() {
+  std::set<std::string> numbers;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    numbers.insert(entry.path().filename());
   }
-  std::fclose(file);
-  return count;
+  return numbers;
 }
 
-// The threads of the initialisation end a little later.
-int threads_that_stay() {
-  int least = threads();
-  for (int quiet = 0; quiet < 20; ++quiet) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    const int now = threads();
-    if (now < least) quiet = 0;
-    least = std::min(least, now);
-  }
-  return least;
+// How many have begun since there were those of `before`, some of which may have ended: those of the initialisation.
+std::size_t more_than(const std::set<std::string>& before) {
+  const std::set<std::string> now = threads();
+  return static_cast<std::size_t>(
+      std::count_if(now.begin(), now.end(), [&](const auto& number) { return before.count(number) == 0; }));
 }
 
-int progress_threads() {
+std::size_t progress_threads() {
   const char* const asked = std::getenv("TUTTI_PROGRESS_THREADS");
-  return asked != nullptr ? std::atoi(asked) : 1;
+  return asked != nullptr ? static_cast<std::size_t>(std::atoi(asked)) : 1;
 }
 
 std::string by_as_many_threads(Family& family) {
-  const int before = threads_that_stay();
+  const std::set<std::string> before = threads();
   std::array<std::int32_t, 8> values{};
   for (int round = 0; round < 3; ++round) {
     for (std::size_t c = 0; c < family.size(); ++c) {
       family.note(tuttiAllReduce(&values[c], &values[c], 1, tuttiInt32, tuttiSum, family[c].comm, family[c].stream));
     }
     for (std::size_t c = 0; c < family.size(); ++c) family.note(tuttiStreamSynchronize(family[c].stream));
-    if (threads() != before + progress_threads())
-      return std::to_string(threads() - before) + " more threads than before anything was queued";
+    if (const std::size_t more = more_than(before); more != progress_threads())
+      return std::to_string(more) + " more threads than before anything was queued";
   }
   return family.wrong;
 }
@@ -205,7 +202,7 @@ void check_beside_a_long_one(RunFamily run) {
     return outcome;
   });
   REQUIRE(wrong_of(outcomes) == "");
-  for (const Outcome& outcome : outcomes) CHECK(outcome.digest >= 5);
+  for (const Outcome& outcome : outcomes) CHECK(outcome.digest >= kOftenEnough);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Two ranks whose counts for each other differ, and one of the two is 0: no message shows the difference.
 #include <array>
+#include <atomic>
 
 #include "faults.h"
 
@@ -82,10 +83,12 @@ TEST_CASE("wait notice: it names the call, the rank that waits and the rank that
   const Timeout timeout(4000);
   ::setenv("TUTTI_WAIT_NOTICE_MS", "500", 1);
   StandardError captured;
+  const SharedMemory<std::atomic<int>> over;
   const auto outcomes = run_processes(kRanks, "tcp", [&](tuttiComm_t comm, int rank, int) {
     const tuttiResult_t result = differ(Call::kAllToAllV, false, comm, rank, nullptr);
     // The others stay until rank 2 has given up.
-    sleep_ms(rank == 2 ? 0 : 4500);
+    if (rank == 2) *over.get() = 1;
+    await_count(*over.get(), 1);
     return Outcome{(result == tuttiTimeout) == (rank == 2) ? "" : describe(result, comm)};
   });
   const std::string collective = captured.take();
@@ -102,13 +105,15 @@ TEST_CASE("wait notice: for a receive it names the peer and the missing call", "
   const Timeout timeout(4000);
   ::setenv("TUTTI_WAIT_NOTICE_MS", "500", 1);
   StandardError captured;
+  const SharedMemory<std::atomic<int>> over;
   const auto outcomes = run_processes(2, "tcp", [&](tuttiComm_t comm, int rank, int) {
     float x = 0;
     if (rank == 0) {
-      sleep_ms(4500);
+      await_count(*over.get(), 1);
       return Outcome{};
     }
     const tuttiResult_t result = tuttiRecv(&x, 1, tuttiFloat32, 0, comm, nullptr);
+    *over.get() = 1;
     return Outcome{result == tuttiTimeout ? "" : describe(result, comm)};
   });
   const std::string text = captured.take();

@@ -1,5 +1,6 @@
 // Ranks that wait for each other without end, because their calls differ and no message shows it; and ranks that only
 // seem to.
+#include <atomic>
 #include <functional>
 
 #include "base/failure.h"
@@ -105,12 +106,14 @@ TEST_CASE("ranks that wait in different calls for the same late rank do not diff
 TEST_CASE("a timeout names the operation and the rank that it waited for") {
   const Timeout timeout(300);
   for (const char* transports : {"shm", "tcp", "sim:5"}) {
-    const auto outcomes = run_threads(2, transports, [](tuttiComm_t comm, int rank, int) {
+    std::atomic<int> over{0};
+    const auto outcomes = run_threads(2, transports, [&](tuttiComm_t comm, int rank, int) {
       if (rank == 1) {
-        sleep_ms(1000);
+        await_count(over, 1);
         return Outcome{};
       }
       const tuttiResult_t result = all_reduce(comm, 4);
+      over = 1;
       const std::string text = describe(result, comm);
       const bool complete = contains(text, "all_reduce(count 4") && contains(text, "rank 1");
       return Outcome{result == tuttiTimeout && complete ? "" : text};

@@ -110,10 +110,11 @@ TEST_CASE("groups with calls of two communicators, in any order, go on without a
 TEST_CASE("an abort ends the calls that are queued in streams", "[processes]") {
   const Variable survivors("TUTTI_SURVIVORS", "on");
   const std::string transports = GENERATE("shm", "tcp");
+  const SharedMemory<std::atomic<int>> aborted;
   const auto outcomes = run_processes(2, transports, [&](tuttiComm_t comm, int rank, int) {
     std::int64_t sum = 1;
     if (rank == 1) {
-      sleep_ms(300);
+      await_count(*aborted.get(), 1);
       const tuttiResult_t result = add(comm, &sum);
       return Outcome{result == tuttiAborted ? "" : describe(result, comm)};
     }
@@ -124,6 +125,7 @@ TEST_CASE("an abort ends the calls that are queued in streams", "[processes]") {
     }
     sleep_ms(50);
     (void)tuttiCommAbort(comm);
+    *aborted.get() = 1;
     const tuttiResult_t result = tuttiStreamSynchronize(stream.get());
     return Outcome{result == tuttiAborted ? "" : describe(result, nullptr)};
   });

@@ -214,7 +214,7 @@ Round draw_round(std::uint64_t seed, const Allowed& allowed) {
   round.loads = random.chance(25) ? random.between(1, 2) : 0;
   round.asks = random.chance(30);
   round.init_timeout_ms = kInitTimeoutMs;
-  round.timeout_ms = random.between(1000, 3000);
+  round.timeout_ms = random.between(3000, 5000);
   draw_steps(random, &round);
   draw_mishaps(random, allowed, &round);
   const bool times_out = round.has(MishapKind::kStop) || round.has(MishapKind::kAbsent);

@@ -13,7 +13,7 @@ failed=0
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID TUTTI_RANK TUTTI_WORLD_SIZE TUTTI_ROOT
 
 free_port() {
-  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+  python3 "$(dirname "$0")/../free_port.py"
 }
 
 # Two ranks of a world of $1; the agent's number is the outer launcher's rank, or 0.

@@ -312,7 +312,7 @@ TEST_CASE("a member that does not come to the first gather is named by its numbe
     auto tree = job.job(rank).tree->split(50, members);
     statuses[static_cast<std::size_t>(rank)] = tree.status();
     if (!tree.is_ok()) return;
-    statuses[static_cast<std::size_t>(rank)] = (*tree)->all_gather("x", Deadline::after_ms(2000)).status();
+    statuses[static_cast<std::size_t>(rank)] = (*tree)->all_gather("x", Deadline::after_ms(5000)).status();
     (*tree)->leave();
   });
   for (const int rank : {20, 1, 5, 9}) {
@@ -446,10 +446,10 @@ TEST_CASE("ranks that split off different communicators with one id get an error
     auto tree = job.job(rank).tree->split(60, members);
     statuses[static_cast<std::size_t>(rank)] = tree.status();
     if (!tree.is_ok()) return;
-    Status s = (*tree)->all_gather("x", Deadline::after_ms(2000)).status();
+    Status s = (*tree)->all_gather("x", Deadline::after_ms(kLongMs)).status();
     auto failure = std::make_shared<FailureState>();
     if (s.is_ok()) s = (*tree)->watch(failure, {});
-    if (s.is_ok() && eventually([&] { return failure->failed(); }, 2000)) s = failure->status();
+    if (s.is_ok() && eventually([&] { return failure->failed(); })) s = failure->status();
     statuses[static_cast<std::size_t>(rank)] = s;
     (*tree)->leave();
   });

@@ -8,6 +8,7 @@ tutti=$(realpath "$3")
 compare=$(realpath "$4")
 plot=$(dirname "$all_reduce")/tutti_plot
 own=$(realpath "$(dirname "$0")/../../../examples/schedules/ring_both_ways.json")
+free_port=$(realpath "$(dirname "$0")/../free_port.py")
 failed=0
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -299,7 +300,7 @@ expect 1 'do not share memory' env TUTTI_TRANSPORTS=tcp TUTTI_TOPOLOGY=machines.
 expect 1 'does not support 4 ranks' env TUTTI_ALGORITHM=all_reduce:hierarchical "$all_reduce" -p 4 "${small[@]}"
 expect 1 'no/such/file' env TUTTI_TOPOLOGY=no/such/file "$all_reduce" -p 2 "${small[@]}"
 sed 's/Two rings/Twin rings/' "$own" >other.json
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(python3 "$free_port")
 job=(env TUTTI_WORLD_SIZE=2 "TUTTI_ROOT=127.0.0.1:$port" TUTTI_ALGORITHM=ring_both_ways)
 timeout 100 "${job[@]}" TUTTI_RANK=1 TUTTI_SCHEDULES=other.json "$all_reduce" "${small[@]}" >other.out 2>&1 &
 expect 1 'in different ways.*ring_both_ways [0-9a-f]*,.*ring_both_ways [0-9a-f]*,' "${job[@]}" TUTTI_RANK=0 \

@@ -93,7 +93,7 @@ expect 2 'more than a picture' topo --hosts 2000 --svg -
 HWLOC_SYNTHETIC='pack:2 numa:2 core:4 pu:1' expect 0 'package1' topo
 
 # A job: rank 0 shows all of it, once.
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(python3 "$(dirname "$0")/../free_port.py")
 TUTTI_RANK=1 TUTTI_WORLD_SIZE=2 TUTTI_ROOT=127.0.0.1:$port timeout 100 "$tutti" topo >"$folder/one.txt" 2>&1 &
 TUTTI_RANK=0 TUTTI_WORLD_SIZE=2 TUTTI_ROOT=127.0.0.1:$port expect 0 'ranks 0-1' topo
 wait $! || failed=1

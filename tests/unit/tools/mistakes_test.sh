@@ -14,7 +14,7 @@ unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT LD_LIBRARY_PATH
 export TUTTI_INIT_TIMEOUT_MS=6000 TUTTI_TIMEOUT_MS=20000 TUTTI_WAIT_NOTICE_MS=2000
 
 free_port() {
-  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+  python3 "$(dirname "$0")/../free_port.py"
 }
 
 # rank RANK SIZE COMMAND...: a rank with plain variables, beside other ranks of this job.
