@@ -26,7 +26,7 @@ class StallWatch {
     [[nodiscard]] virtual std::vector<int> awaited() const = 0;
   };
   // Called at least every 50 ms while an operation waits: the time without progress, and the time until it gives up.
-  // Does not block. Calls `awaited` if a notice is due; null: unknown. Returns an error if the awaited data will not
+  // Does not block. Calls `awaited` now and then; null: unknown. Returns an error if the awaited data will not
   // arrive.
   [[nodiscard]] virtual Status stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) = 0;
   // When the operation gives up: the missing ranks, with the evidence ("rank 5 (host b, pid 77) has not called

@@ -85,6 +85,7 @@ Status Operations::bind_and_run(const Call& call, const transport::Fingerprint& 
 
 Status Operations::go_on_repeated() {
   const CallHistory::Inside inside(history_);
+  history_.set_begun();
   const PreparedCalls::Prepared& prepared = *begun_.prepared;
   const transport::Fingerprint& fingerprint = prepared.operation.fingerprint;
   return attempt(

@@ -157,8 +157,11 @@ Status Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms, const Await
   if (sequence != sequence_) reported_ = false;
   sequence_ = sequence;
   last_waited_ms_ = waited_ms;
-  const Status noted = guarded([&] { return note_wait(waited_ms, awaited), Status(); });
-  (void)noted;
+  if (waited_ms < noted_ms_ || waited_ms - noted_ms_ >= kNoteMs) {
+    noted_ms_ = waited_ms;
+    const Status noted = guarded([&] { return note_wait(waited_ms, awaited), Status(); });
+    (void)noted;
+  }
   if (waited_ms > kStallMs && !reported_) {
     reported_ = true;
     tree_.report_calls(history_.summary().calls);

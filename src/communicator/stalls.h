@@ -64,6 +64,7 @@ class Stalls final : public StallWatch {
   }
 
  private:
+  static constexpr std::int64_t kNoteMs = 20;
   void note_wait(std::int64_t waited_ms, const Awaited* awaited);
   // The answer may come before it returns.
   void ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited* awaited) TUTTI_EXCLUDES(mutex_);
@@ -88,9 +89,10 @@ class Stalls final : public StallWatch {
   std::uint32_t sequence_ = 0;
   std::int64_t last_waited_ms_ = 0;
   std::int64_t next_notice_ms_ = 0;
-  bool reported_ = false;      // once per operation
-  std::uint64_t refusal_ = 0;  // the number of the last refusal that a question was about
-  std::int64_t asked_ns_ = 0;  // the question before the deadline; 0: not asked yet
+  bool reported_ = false;             // once per operation
+  std::uint64_t refusal_ = 0;         // the number of the last refusal that a question was about
+  std::int64_t noted_ms_ = -kNoteMs;  // when the wait was last noted for other processes
+  std::int64_t asked_ns_ = 0;         // the question before the deadline; 0: not asked yet
 
   Mutex mutex_;
   ConditionVariable changed_;

@@ -19,7 +19,7 @@
 
 namespace tutti::internal {
 
-// Threads: begin() and set_plan() by the thread of the operations; all others any.
+// Threads: those that read a call or its number any; all others the thread of the operations.
 class CallHistory {
  public:
   static constexpr std::size_t kKept = 16;
@@ -106,6 +106,7 @@ class CallHistory {
     event.count.store(executor::count_of(fingerprint), std::memory_order_relaxed);
     event.before.store(hash_before, std::memory_order_relaxed);
     event.plan.store(identity == nullptr ? 0 : identity->hash, std::memory_order_relaxed);
+    event.begun.store(0, std::memory_order_relaxed);
     event.waited.store(0, std::memory_order_relaxed);
     plans_[fingerprint.sequence % kKept].store(identity, std::memory_order_relaxed);
     event.state.store(observe::Event::written(fingerprint.sequence), std::memory_order_release);

@@ -39,8 +39,8 @@ class CpuExecutor final : private Waiting {
   static void locate(const Operation& operation, LocatedSteps* located);
   // The fast path. Runs steps as long as there is room for their messages and the peers' messages arrive within the
   // number of looks that a running peer needs. Calls nothing but kernels. `fingerprint` replaces the operation's.
-  // Returns the number of steps done; if some are left, run() continues with the first of them. begun(): called once,
-  // when the first message has left, or before the first wait. REQUIRES: all_short.
+  // Returns the number of steps done; if some are left, run() continues with the first of them. begun(): called once if
+  // all are done; before the first wait, so that messages of this rank are on their way. REQUIRES: all_short.
   template <class Begun>
   [[gnu::always_inline]] std::size_t run_short(const Operation& op, const transport::Fingerprint& fingerprint,
                                                std::span<const LocatedStep> steps, Begun begun);
@@ -108,14 +108,14 @@ template <class Begun>
 inline std::size_t CpuExecutor::run_short(const Operation& op, const transport::Fingerprint& fingerprint,
                                           std::span<const LocatedStep> steps, Begun begun) {
   std::size_t done = 0;
+  bool waited = false;
   for (const LocatedStep& s : steps) {
     if (s.send != nullptr) {
-      const bool pushed = s.send->push_short(fingerprint, s.source->base + s.at.source, s.bytes);
-      if (done == 0) begun();
-      if (!pushed) [[unlikely]]
+      if (!s.send->push_short(fingerprint, s.source->base + s.at.source, s.bytes)) [[unlikely]]
         return done;
     } else if (s.recv != nullptr) {
-      if (done == 0) begun();
+      if (!waited) begun();
+      waited = true;
       // Checked here, while the peers' messages are in flight, and not after the wait for one: there it would take 5
       // ns.
       if (s.combines && !FloatMode::current().is_default()) [[unlikely]]
@@ -132,11 +132,11 @@ inline std::size_t CpuExecutor::run_short(const Operation& op, const transport::
       if (!receive_short(*s.recv, fingerprint, s.bytes, waiter_.hot_looks(), store)) [[unlikely]]
         return done;
     } else {
-      if (done == 0) begun();
       run_local(op, s.step->step, s.at, s.bytes, false);
     }
     ++done;
   }
+  if (!waited) begun();
   return done;
 }
 

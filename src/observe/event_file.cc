@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -96,6 +97,8 @@ class EventFile {
     set_text(header_->version.data(), header_->version.size(), library_version());
     header_->ticks = ticks();
     header_->monotonic_ns = now_ns();
+    // A reader that finds it finds the rest.
+    std::atomic_thread_fence(std::memory_order_release);
     header_->magic = kMagic;
     return {};
   }

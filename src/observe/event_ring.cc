@@ -60,7 +60,10 @@ void EventRing::set_inside(bool inside) {
   if (at().transfer.load(std::memory_order_relaxed) != 0) {
     at().transfer.store(0, std::memory_order_relaxed);
   } else {
-    event(at().sequence.load(std::memory_order_relaxed)).ended.store(ticks(), std::memory_order_relaxed);
+    Event& last = event(at().sequence.load(std::memory_order_relaxed));
+    const std::uint64_t ended = last.ended.load(std::memory_order_relaxed);
+    // A refused call has changed nothing.
+    if (ended <= last.begun.load(std::memory_order_relaxed)) last.ended.store(ticks(), std::memory_order_relaxed);
   }
   if (at().seen_ns.load(std::memory_order_relaxed) != 0) at().seen_ns.store(0, std::memory_order_relaxed);
 }

@@ -13,7 +13,7 @@
 
 namespace tutti::internal::observe {
 
-// Threads: one at a time; fail() any one.
+// Threads: one at a time, beside which another one may call fail().
 class EventRing {
  public:
   // `communicator`: not 0, and the same on all of its ranks alone. If the kernel refuses memory that others can read,

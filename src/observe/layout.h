@@ -39,12 +39,13 @@ struct Header {
 inline constexpr std::size_t kHeaderBytes = 4096;
 static_assert(sizeof(Header) <= kHeaderBytes);
 
-inline constexpr std::uint32_t kEvents = 256;  // a power of two
+inline constexpr std::uint32_t kEvents = 64;  // a power of two
 inline constexpr std::uint32_t kPlans = 64;
 inline constexpr std::uint32_t kAwaited = 8;
 
-// One collective. `state` is written(number) while the other fields are those of the collective with this number, and 0
-// while they are being written: who reads it before and after them, and finds the same, has read one collective.
+// One collective. `state` is written(number) while call, root, count and before are those of the collective with this
+// number, and 0 while they are being written. The others follow while it runs. A reader reads the ring twice; what is
+// the same in both is of one collective.
 struct alignas(64) Event {
   Word<std::uint64_t> state;
   Word<std::uint32_t> call;  // of the operation's fingerprint (executor/fingerprint.h), without the plan
@@ -53,7 +54,7 @@ struct alignas(64) Event {
   Word<std::uint64_t> before;  // a hash of all collectives before
   Word<std::uint32_t> plan;    // the hash of how the rank runs it, whose text is in Ring::plans; 0: not known yet
   Word<std::uint32_t> unused;
-  Word<std::uint64_t> begun;  // ticks
+  Word<std::uint64_t> begun;  // ticks; 0: not noted yet
   Word<std::uint64_t> ended;  // ticks; before `begun`: it has not ended, or too soon to be measured
   // The longest time in which nothing moved, in ms; in the upper half the first of the ranks for which this one waited,
   // plus 1. 0: no wait was long enough to be noted.
@@ -70,7 +71,7 @@ struct Position {
   std::int32_t ranks;
   Word<std::uint32_t> sequence;  // of the collective that began last
   Word<std::uint32_t> inside;    // 1: the rank is in an operation, that one or a transfer. Short ones do not set it
-  // The send or receive that the rank is in.
+  // The send or receive that the rank is in; of a group the first one.
   Word<std::uint32_t> transfer;  // 0: none; 1: a send; 2: a receive
   Word<std::int32_t> transfer_peer;
   Word<std::uint64_t> transfer_bytes;
@@ -97,7 +98,7 @@ struct Ring {
   std::array<PlanText, kPlans> plans;
   std::array<Event, kEvents> events;
 };
-inline constexpr std::size_t kRingBytes = 24576;  // whole pages
+inline constexpr std::size_t kRingBytes = 12288;  // whole pages
 static_assert(sizeof(Ring) <= kRingBytes && kRingBytes % 4096 == 0);
 
 }  // namespace tutti::internal::observe

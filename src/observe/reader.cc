@@ -23,9 +23,11 @@
 namespace tutti::internal::observe {
 namespace {
 
-// A process that reports a wait does so every 50 ms.
-constexpr std::int64_t kFreshNs = 1'000'000'000;
-constexpr std::uint32_t kMostRings = 1 << 20;
+// A rank that waits says so every 50 ms, if it gets a processor.
+constexpr std::int64_t kFreshNs = 500'000'000;
+// Of files that no library has written.
+constexpr std::uint32_t kMostRings = 1 << 16;
+constexpr int kMostRanks = 1 << 20;
 constexpr std::int64_t kMeasurableNs = 10'000'000;
 
 struct CloseFolder {
@@ -33,9 +35,16 @@ struct CloseFolder {
 };
 using Folder = std::unique_ptr<DIR, CloseFolder>;
 
+// For a terminal: text of another process may have any bytes.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 127; }, '?');
+  return text;
+}
+
 template <std::size_t size>
 std::string text_of(const std::array<char, size>& text) {
-  return {text.data(), ::strnlen(text.data(), size)};
+  return printable({text.data(), ::strnlen(text.data(), size)});
 }
 
 // Turns readings of ticks() into times of CLOCK_MONOTONIC.
@@ -71,30 +80,37 @@ std::string plan_of(const Ring& ring, std::uint32_t hash) {
   return {};
 }
 
-// `again`: the same ring, read later: what has changed in between may be half of one call and half of another.
+// What is the same in both readings is of one call.
+bool same(const Event& a, const Event& b) {
+  return a.state.load() == b.state.load() && a.call.load() == b.call.load() && a.root.load() == b.root.load() &&
+         a.count.load() == b.count.load() && a.before.load() == b.before.load();
+}
+
+// `again`: the same ring, read later.
 std::vector<SeenCall> calls_of(const Ring& ring, const Ring& again, const Clock& clock) {
+  const std::uint32_t last = ring.at.sequence.load();
   std::vector<SeenCall> calls;
   for (std::uint32_t i = 0; i < kEvents; ++i) {
     const Event& event = ring.events[i];
     const std::uint64_t state = event.state.load();
-    if (state == 0 || state != again.events[i].state.load()) continue;
+    const auto number = static_cast<std::uint32_t>(state);
+    // One that began after the ring's position was read counts for the next reading.
+    if (state != Event::written(number) || last - number >= kEvents || !same(event, again.events[i])) continue;
     SeenCall call;
-    call.number = static_cast<std::uint32_t>(state);
+    call.number = number;
     call.call = event.call.load();
     call.root = event.root.load();
     call.count = event.count.load();
-    call.before = event.before.load();
     call.plan = plan_of(ring, event.plan.load());
     const std::uint64_t begun = event.begun.load();
     const std::uint64_t ended = event.ended.load();
-    call.begun_ns = clock.ns_of(begun);
-    if (static_cast<std::int64_t>(ended - begun) > 0) call.ended_ns = clock.ns_of(ended);
+    if (begun != 0) call.begun_ns = clock.ns_of(begun);
+    if (begun != 0 && static_cast<std::int64_t>(ended - begun) > 0) call.ended_ns = clock.ns_of(ended);
     const std::uint64_t waited = event.waited.load();
     call.waited_ms = static_cast<std::uint32_t>(waited);
     call.waited_for = static_cast<int>(waited >> 32) - 1;
     calls.push_back(std::move(call));
   }
-  const std::uint32_t last = ring.at.sequence.load();
   std::sort(calls.begin(), calls.end(), [last](const SeenCall& a, const SeenCall& b) {
     return last - a.number > last - b.number;  // numbers wrap around
   });
@@ -113,11 +129,16 @@ SeenRank rank_of(const Ring& ring, const Ring& again, const Clock& clock, bool s
     seen.transfer = SeenRank::Transfer{kind == 1, at.transfer_peer.load(), at.transfer_bytes.load()};
   }
   const std::int64_t reported_ns = at.seen_ns.load();
-  if (seen.inside && reported_ns != 0 && (stopped || now_ns() - reported_ns < kFreshNs)) {
-    SeenRank::Wait wait{.ms = at.waited_ms.load(), .ranks = {}, .count = 0, .seen_ns = reported_ns};
-    wait.count = static_cast<int>(at.awaiting.load());
-    for (std::uint32_t i = 0; i < std::min(at.awaiting.load(), kAwaited); ++i)
-      wait.ranks.push_back(at.awaited[i].load());
+  const std::int64_t age_ns = now_ns() - reported_ns;
+  if (seen.inside && reported_ns != 0 && (stopped || age_ns < kFreshNs)) {
+    SeenRank::Wait wait;
+    // A stopped rank waits on, and does not say so.
+    wait.ms = at.waited_ms.load() + (stopped ? std::max<std::int64_t>(0, age_ns / 1'000'000) : 0);
+    const std::uint32_t awaiting = at.awaiting.load();
+    wait.others = awaiting > kAwaited;
+    for (std::uint32_t i = 0; i < std::min(awaiting, kAwaited); ++i) wait.ranks.push_back(at.awaited[i].load());
+    std::sort(wait.ranks.begin(), wait.ranks.end());
+    wait.ranks.erase(std::unique(wait.ranks.begin(), wait.ranks.end()), wait.ranks.end());
     seen.wait = std::move(wait);
   }
   if (at.failed.load() != 0) seen.failure = text_of(at.failure);
@@ -125,8 +146,9 @@ SeenRank rank_of(const Ring& ring, const Ring& again, const Clock& clock, bool s
   return seen;
 }
 
-// The open file of events of a process; invalid: it has none.
-Result<UniqueFd> open_events(int pid) {
+// The files of events that a process has open: its own, those of a parent that forked it, and one for each copy of the
+// library in it.
+Result<std::vector<UniqueFd>> open_events(int pid) {
   const std::string path = fmt::format("/proc/{}/fd", pid);
   const Folder folder(::opendir(path.c_str()));
   if (folder == nullptr) {
@@ -134,6 +156,7 @@ Result<UniqueFd> open_events(int pid) {
     return Status::system(fmt::format("the descriptors of process {}", pid), errno);
   }
   const std::string wanted = fmt::format("/memfd:{} (deleted)", kFileName);
+  std::vector<UniqueFd> files;
   while (const dirent* const entry = ::readdir(folder.get())) {
     const std::string name = path + "/" + entry->d_name;
     std::array<char, 64> target{};
@@ -141,9 +164,9 @@ Result<UniqueFd> open_events(int pid) {
     if (length < 0 || std::string_view(target.data(), static_cast<std::size_t>(length)) != wanted) continue;
     UniqueFd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd.valid()) return Status::system(fmt::format("the events of process {}", pid), errno);
-    return fd;
+    files.push_back(std::move(fd));
   }
-  return UniqueFd();
+  return files;
 }
 
 // Its name and state, from /proc/PID/stat: "77 (name) S ...".
@@ -154,28 +177,25 @@ void read_state(SeenProcess* process) {
   const std::size_t open = line.find('(');
   const std::size_t close = line.rfind(')');
   if (open == std::string::npos || close == std::string::npos || close + 2 >= line.size()) return;
-  process->program = line.substr(open + 1, close - open - 1);
+  process->program = printable(line.substr(open + 1, close - open - 1));
   process->state = line[close + 2];
 }
 
-Result<SeenProcess> read_events(int pid, const UniqueFd& fd) {
+// Appends the ranks of one file.
+Status read_events(const UniqueFd& fd, SeenProcess* process) {
   auto header = std::make_unique<Header>();
-  if (!read_at(fd.get(), header.get(), sizeof(Header), 0) || header->magic != kMagic) {
-    return Status::invalid_argument(fmt::format("process {} is making or closing its file of events", pid));
+  // Otherwise it is being made or closed.
+  if (!read_at(fd.get(), header.get(), sizeof(Header), 0) || header->magic != kMagic) return {};
+  if (header->layout != kLayout || header->rings_at != kHeaderBytes || header->ring_bytes != kRingBytes ||
+      header->ring_events != kEvents) {
+    return Status::remote(
+        fmt::format("process {} has tutti {}, whose events this program cannot read: use the one of that "
+                    "version",
+                    process->pid, text_of(header->version)));
   }
-  if (header->layout != kLayout || header->rings_at != kHeaderBytes || header->ring_bytes != kRingBytes) {
-    return Status::system(fmt::format("the events of process {} have the layout of tutti {}: use its program", pid,
-                                      text_of(header->version)),
-                          EPROTO);
-  }
-  // A forked child has its parent's file.
-  if (header->pid != pid) return Status::invalid_argument(fmt::format("process {} has no communicator", pid));
-  SeenProcess process;
-  process.pid = pid;
-  process.host = text_of(header->host);
-  process.version = text_of(header->version);
-  read_state(&process);
-  const bool stopped = process.state == 'T' || process.state == 't';
+  if (header->pid != process->pid) return {};  // of a parent
+  process->host = text_of(header->host);
+  process->version = text_of(header->version);
   const Clock clock(*header);
   const std::uint32_t rings = std::min(header->rings.load(), kMostRings);
   auto ring = std::make_unique<Ring>();
@@ -183,24 +203,31 @@ Result<SeenProcess> read_events(int pid, const UniqueFd& fd) {
   for (std::uint32_t i = 0; i < rings; ++i) {
     const std::size_t at = kHeaderBytes + i * kRingBytes;
     if (!read_at(fd.get(), ring.get(), sizeof(Ring), at) || !read_at(fd.get(), again.get(), sizeof(Ring), at)) break;
-    const std::uint64_t communicator = ring->at.communicator.load();
-    if (communicator == 0 || communicator != again->at.communicator.load()) continue;
-    process.ranks.push_back(rank_of(*ring, *again, clock, stopped));
+    const Position& own = ring->at;
+    if (own.communicator.load() == 0 || own.communicator.load() != again->at.communicator.load()) continue;
+    if (own.ranks < 1 || own.ranks > kMostRanks || own.rank < 0 || own.rank >= own.ranks) continue;
+    process->ranks.push_back(rank_of(*ring, *again, clock, process->stopped()));
   }
-  process.read_ns = now_ns();
-  return process;
+  return {};
 }
 
 }  // namespace
 
 Result<SeenProcess> read_process(int pid) {
-  auto fd = open_events(pid);
-  if (!fd.is_ok()) return fd.status();
-  if (!fd->valid()) return Status::invalid_argument(fmt::format("process {} has no communicator", pid));
-  return read_events(pid, *fd);
+  auto files = open_events(pid);
+  if (!files.is_ok()) return files.status();
+  SeenProcess process;
+  process.pid = pid;
+  read_state(&process);
+  for (const UniqueFd& fd : *files) {
+    if (Status s = read_events(fd, &process); !s.is_ok()) return s;
+  }
+  process.read_ns = now_ns();
+  if (process.ranks.empty()) return Status::invalid_argument(fmt::format("process {} has no communicator", pid));
+  return process;
 }
 
-std::vector<SeenProcess> read_all_processes(int* unreadable) {
+SeenProcesses read_all_processes() {
   std::vector<int> pids;
   if (const Folder folder(::opendir("/proc")); folder != nullptr) {
     while (const dirent* const entry = ::readdir(folder.get())) {
@@ -210,17 +237,18 @@ std::vector<SeenProcess> read_all_processes(int* unreadable) {
     }
   }
   std::sort(pids.begin(), pids.end());
-  std::vector<SeenProcess> processes;
-  *unreadable = 0;
+  SeenProcesses seen;
   for (const int pid : pids) {
     auto process = read_process(pid);
     if (process.is_ok()) {
-      processes.push_back(std::move(*process));
+      seen.processes.push_back(std::move(*process));
     } else if (process.status().code() == Code::kSystemError) {
-      ++*unreadable;
+      ++seen.unreadable;
+    } else if (process.status().code() == Code::kRemoteError) {
+      seen.others.push_back(process.status().message());
     }
   }
-  return processes;
+  return seen;
 }
 
 }  // namespace tutti::internal::observe

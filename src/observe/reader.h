@@ -19,12 +19,11 @@ struct SeenCall {
   std::uint32_t call = 0;  // words of its fingerprint
   std::uint32_t root = 0;
   std::uint64_t count = 0;
-  std::uint64_t before = 0;              // a hash of all collectives before
   std::string plan;                      // how the rank runs it; empty: not known
-  std::int64_t begun_ns = 0;             // CLOCK_MONOTONIC
+  std::optional<std::int64_t> begun_ns;  // CLOCK_MONOTONIC; nothing: not noted yet
+  std::optional<std::int64_t> ended_ns;  // nothing: not ended, or too soon to be measured
   std::int64_t waited_ms = 0;            // the longest time in which nothing moved; short ones are not noted
   int waited_for = -1;                   // a rank for which it waited then
-  std::optional<std::int64_t> ended_ns;  // nothing: not ended, or too soon to be measured
 };
 
 // A rank of one communicator.
@@ -39,17 +38,21 @@ struct SeenRank {
     int peer = 0;
     std::uint64_t bytes = 0;
   };
-  std::optional<Transfer> transfer;
+  std::optional<Transfer> transfer;  // of a group the first one
   // Nothing has moved for a while. Nothing: it is not waiting, or not for long.
   struct Wait {
     std::int64_t ms = 0;
-    std::vector<int> ranks;    // for which it waits
-    int count = 0;             // of those, also if not all are listed
-    std::int64_t seen_ns = 0;  // CLOCK_MONOTONIC of the rank's last report
+    std::vector<int> ranks;  // for which it waits, in rising order
+    bool others = false;     // for more ranks than these
   };
   std::optional<Wait> wait;
   std::string failure;          // the error that has failed the communicator; empty: none
   std::vector<SeenCall> calls;  // the last ones, oldest first
+
+  // Null: it has called no collective, or is just calling one.
+  [[nodiscard]] const SeenCall* last() const {
+    return calls.empty() || calls.back().number != number ? nullptr : &calls.back();
+  }
 };
 
 struct SeenProcess {
@@ -60,14 +63,21 @@ struct SeenProcess {
   char state = '?';          // as in proc(5): R, S, D, T, Z, ...
   std::int64_t read_ns = 0;  // CLOCK_MONOTONIC when it was read
   std::vector<SeenRank> ranks;
+
+  [[nodiscard]] bool stopped() const { return state == 'T' || state == 't'; }
 };
 
 // The process with this id. kInvalidArgument: it does not exist, or has no communicator; kSystemError: its descriptors
-// may not be read, or its library has another layout.
+// may not be read; kRemoteError: its library has another layout.
 Result<SeenProcess> read_process(int pid);
 
-// All processes of this host that have communicators and may be read, by id. *unreadable: how many have descriptors
-// that this user may not read.
-std::vector<SeenProcess> read_all_processes(int* unreadable);
+struct SeenProcesses {
+  std::vector<SeenProcess> processes;  // by id
+  int unreadable = 0;                  // of other users
+  std::vector<std::string> others;     // why processes with another version of the library were not read
+};
+
+// All processes of this host that have communicators and may be read.
+SeenProcesses read_all_processes();
 
 }  // namespace tutti::internal::observe

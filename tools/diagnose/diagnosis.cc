@@ -23,15 +23,9 @@ struct Member {
   const SeenProcess* process = nullptr;
   const SeenRank* seen = nullptr;
 
-  [[nodiscard]] bool stopped() const { return process->state == 'T' || process->state == 't'; }
-  // Null: it has called no collective.
-  [[nodiscard]] const SeenCall* last() const { return seen->calls.empty() ? nullptr : &seen->calls.back(); }
-  [[nodiscard]] std::int64_t ms_since(std::int64_t ns) const {
-    return std::max<std::int64_t>(0, (process->read_ns - ns) / 1'000'000);
-  }
-  [[nodiscard]] std::int64_t waited_ms() const {
-    if (!seen->wait) return 0;
-    return seen->wait->ms + ms_since(seen->wait->seen_ns);
+  [[nodiscard]] const SeenCall* last() const { return seen->last(); }
+  [[nodiscard]] std::string ago(std::int64_t ns) const {
+    return describe_time(std::max<std::int64_t>(0, (process->read_ns - ns) / 1'000'000));
   }
 };
 using Members = std::map<int, Member>;  // by rank
@@ -40,11 +34,6 @@ transport::Fingerprint fingerprint_of(const SeenCall& call) {
   transport::Fingerprint fingerprint{call.number, call.call, call.root, 0, 0};
   executor::set_count(&fingerprint, call.count);
   return executor::without_history(executor::without_plan(fingerprint));
-}
-
-std::string describe(const SeenCall& call) {
-  const std::string text = executor::describe(fingerprint_of(call));
-  return call.plan.empty() ? text : text + " " + call.plan;
 }
 
 std::string one(int rank, const Member& member) {
@@ -63,7 +52,8 @@ const char* have(const std::vector<int>& ranks) {
 // What the findings of one communicator are made of.
 class Examination {
  public:
-  Examination(const Members& members, CommunicatorFindings* result) : members_(members), result_(*result) {}
+  Examination(const Members& members, std::int64_t after_ms, CommunicatorFindings* result)
+      : members_(members), after_ms_(after_ms), result_(*result) {}
 
   void run() {
     tell_failures();
@@ -83,138 +73,156 @@ class Examination {
     result_.findings.push_back({kind, std::move(ranks), std::move(text)});
   }
 
+  // A program may keep a failed communicator for as long as it likes.
   void tell_failures() {
     for (const auto& [rank, member] : members_) {
       if (member.seen->failure.empty()) continue;
-      result_.stuck = true;
+      if (member.seen->inside) result_.stuck = true;
       add(Finding::Kind::kFailed, {rank}, fmt::format("it has failed on rank {}: {}", rank, member.seen->failure));
     }
   }
 
   void tell_stopped() {
     for (const auto& [rank, member] : members_) {
-      if (!member.stopped()) continue;
+      if (!member.process->stopped()) continue;
       result_.stuck = true;
       suspects_.insert(rank);
-      add(Finding::Kind::kStopped, {rank},
-          fmt::format("the process of {} is stopped; kill -CONT {} continues it", one(rank, member),
-                      member.process->pid));
+      const std::string how = member.process->state == 't'
+                                  ? "is held by a debugger"
+                                  : fmt::format("is stopped; kill -CONT {} continues it", member.process->pid);
+      add(Finding::Kind::kStopped, {rank}, fmt::format("the process of {} {}", one(rank, member), how));
     }
   }
 
-  // The first number at which ranks have called different operations, among those that are kept.
+  // The oldest number, of those that are kept, at which ranks have called different operations.
   void tell_differences() {
-    std::map<std::uint32_t, std::map<int, const SeenCall*>> by_number;
+    std::map<std::uint32_t, std::map<int, const SeenCall*>> by_age;  // calls before the front
     for (const auto& [rank, member] : members_) {
-      for (const SeenCall& call : member.seen->calls) by_number[call.number][rank] = &call;
+      for (const SeenCall& call : member.seen->calls) by_age[front() - call.number][rank] = &call;
     }
-    for (const auto& [number, calls] : by_number) {
-      const SeenCall& first = *calls.begin()->second;
-      for (const auto& [rank, call] : calls) {
-        if (executor::same_call(fingerprint_of(*call), fingerprint_of(first))) continue;
+    for (auto age = by_age.rbegin(); age != by_age.rend(); ++age) {
+      const auto& [first_rank, first] = *age->second.begin();
+      for (const auto& [rank, call] : age->second) {
+        if (executor::same_call(fingerprint_of(*call), fingerprint_of(*first))) continue;
         result_.stuck = true;
-        add(Finding::Kind::kDiffers, {calls.begin()->first, rank},
-            fmt::format("rank {} has called {}, and rank {} {}", calls.begin()->first, describe(first), rank,
-                        describe(*call)));
+        add(Finding::Kind::kDiffers, {first_rank, rank},
+            fmt::format("rank {} has called {}, and rank {} {}", first_rank, describe(*first), rank, describe(*call)));
         return;
       }
     }
   }
 
-  void tell_operations() {
-    std::optional<std::uint32_t> front;
+  // The highest number that a rank has called.
+  [[nodiscard]] std::uint32_t front() const {
+    std::uint32_t front = members_.begin()->second.seen->number;
     for (const auto& [rank, member] : members_) {
-      if (!front || is_before(*front, member.seen->number)) front = member.seen->number;
+      if (is_before(front, member.seen->number)) front = member.seen->number;
     }
+    return front;
+  }
+
+  void tell_operations() {
     std::vector<int> inside;
     std::vector<int> outside;
     std::vector<int> behind;
+    bool waits = false;  // a rank at the front
     for (const auto& [rank, member] : members_) {
       if (member.seen->transfer) {
-        tell_transfer(rank, member);
-      } else if (member.seen->number != *front) {
+        add(Finding::Kind::kOperation, {rank},
+            fmt::format("rank {} is in a {}", rank, describe(*member.seen->transfer)));
+      } else if (member.seen->number != front()) {
         behind.push_back(rank);
       } else {
         (member.seen->inside ? inside : outside).push_back(rank);
+        waits = waits || member.seen->wait.has_value();
       }
     }
-    if (!inside.empty()) {
-      tell_operation(inside);
-    } else if (*front == 0) {
-      if (!outside.empty())
-        add(Finding::Kind::kOperation, outside,
-            fmt::format("{} {} called no collective", list_ranks(outside), have(outside)));
-    } else if (!outside.empty()) {
-      const Member& member = members_.at(outside.front());
-      const SeenCall* const last = member.last();
-      add(Finding::Kind::kOperation, outside,
-          fmt::format("{} {} not in a collective; the last{}{}", list_ranks(outside), are(outside),
-                      last == nullptr ? "" : ", " + describe(*last) + ",",
-                      last == nullptr ? "" : ended(member, *last)));
-    }
-    if (!inside.empty() && !outside.empty()) {
-      add(Finding::Kind::kOperation, outside, fmt::format("{} {} completed it", list_ranks(outside), have(outside)));
-    }
-    for (const int rank : behind) tell_behind(rank, *front, !inside.empty());
+    // Ranks are read one after the other: while they run, some are further because they were read later.
+    if (!waits && (!inside.empty() || !behind.empty())) return tell_running();
+    if (!inside.empty()) tell_inside(inside);
+    if (!outside.empty()) tell_outside(outside, !inside.empty());
+    for (const int rank : behind) tell_behind(rank);
   }
 
-  void tell_operation(const std::vector<int>& ranks) {
-    std::int64_t ms = 0;
+  void tell_running() {
+    std::vector<int> ranks;
+    const SeenCall* latest = nullptr;
+    for (const auto& [rank, member] : members_) {
+      if (member.seen->transfer) continue;
+      ranks.push_back(rank);
+      if (member.seen->number == front() && member.last() != nullptr) latest = member.last();
+    }
+    const std::string at = latest == nullptr ? fmt::format("operation {}", front()) : describe(*latest);
+    add(Finding::Kind::kOperation, ranks, fmt::format("{} {} running, up to {}", list_ranks(ranks), are(ranks), at));
+  }
+
+  void tell_inside(const std::vector<int>& ranks) {
     const SeenCall* call = nullptr;
+    std::string time;
     for (const int rank : ranks) {
       const Member& member = members_.at(rank);
       if (member.last() == nullptr) continue;
+      if (call == nullptr || member.last()->begun_ns < call->begun_ns) time.clear();
+      if (time.empty() && member.last()->begun_ns) time = " for " + member.ago(*member.last()->begun_ns);
       call = member.last();
-      ms = std::max(ms, member.ms_since(call->begun_ns));
     }
     if (call == nullptr) return;
     add(Finding::Kind::kOperation, ranks,
-        fmt::format("{} {} been in {}, for {}", list_ranks(ranks), have(ranks), describe(*call), describe_time(ms)));
+        fmt::format("{} {} been in {}{}", list_ranks(ranks), have(ranks), describe(*call), time));
   }
 
-  void tell_transfer(int rank, const Member& member) {
-    const SeenRank::Transfer& transfer = *member.seen->transfer;
-    add(Finding::Kind::kOperation, {rank},
-        fmt::format("rank {} is in a {} of {} bytes {} rank {}", rank, transfer.sends ? "send" : "receive",
-                    transfer.bytes, transfer.sends ? "to" : "from", transfer.peer));
+  // At the front.
+  void tell_outside(const std::vector<int>& ranks, bool others_inside) {
+    const Member& member = members_.at(ranks.front());
+    const SeenCall* const last = member.last();
+    if (front() == 0) {
+      add(Finding::Kind::kOperation, ranks, fmt::format("{} {} called no collective", list_ranks(ranks), have(ranks)));
+    } else if (others_inside) {
+      add(Finding::Kind::kOperation, ranks,
+          fmt::format("{} {} called it as well, and {} not wait in it", list_ranks(ranks), have(ranks),
+                      ranks.size() == 1 ? "does" : "do"));
+    } else {
+      add(Finding::Kind::kOperation, ranks,
+          fmt::format("{} {} in no collective{}", list_ranks(ranks), are(ranks),
+                      last == nullptr ? "" : "; the last was " + describe(*last) + when(member, *last)));
+    }
   }
 
-  void tell_behind(int rank, std::uint32_t front, bool awaited) {
+  // A rank of which others at the front wait.
+  void tell_behind(int rank) {
     const Member& member = members_.at(rank);
     const SeenCall* const last = member.last();
-    if (awaited) suspects_.insert(rank);
-    std::string where = "; it has called no collective";
-    if (last != nullptr && member.seen->inside) {
-      where =
-          fmt::format("; it has been in {} for {}", describe(*last), describe_time(member.ms_since(last->begun_ns)));
-    } else if (last != nullptr) {
-      where = fmt::format("; its last, {},{}", describe(*last), ended(member, *last));
+    // It may be held up itself.
+    if (!member.seen->wait) suspects_.insert(rank);
+    std::string where;
+    if (last == nullptr) {
+      where = member.seen->number == 0 ? "; it has called no collective" : "";
+    } else if (member.seen->inside) {
+      where = fmt::format("; it is still in {}{}", describe(*last),
+                          last->begun_ns ? ", for " + member.ago(*last->begun_ns) : "");
+    } else {
+      where = fmt::format("; its last was {}{}", describe(*last), when(member, *last));
     }
-    add(Finding::Kind::kBehind, {rank}, fmt::format("rank {} has not called operation {}{}", rank, front, where));
+    add(Finding::Kind::kBehind, {rank}, fmt::format("rank {} has not called operation {}{}", rank, front(), where));
   }
 
-  static std::string ended(const Member& member, const SeenCall& call) {
-    const bool known = call.ended_ns.has_value();
-    return fmt::format(" {} {} ago", known ? "ended" : "began",
-                       describe_time(member.ms_since(known ? *call.ended_ns : call.begun_ns)));
+  static std::string when(const Member& member, const SeenCall& call) {
+    if (call.ended_ns) return ", which ended " + member.ago(*call.ended_ns) + " ago";
+    return call.begun_ns ? ", which began " + member.ago(*call.begun_ns) + " ago" : std::string();
   }
 
   void tell_waits() {
-    std::map<std::vector<int>, std::vector<int>> waiting;  // by the awaited ranks
+    std::map<std::string, std::vector<int>> waiting;  // by the awaited ranks
     for (const auto& [rank, member] : members_) {
       if (!member.seen->wait) continue;
-      std::vector<int> awaited = member.seen->wait->ranks;
-      std::sort(awaited.begin(), awaited.end());
-      awaited.erase(std::unique(awaited.begin(), awaited.end()), awaited.end());
-      waiting[awaited].push_back(rank);
-      if (member.waited_ms() >= kStuckMs) result_.stuck = true;
+      waiting[describe_awaited(*member.seen->wait)].push_back(rank);
+      if (member.seen->wait->ms >= after_ms_) result_.stuck = true;
     }
     for (const auto& [awaited, ranks] : waiting) {
       std::int64_t ms = 0;
-      for (const int rank : ranks) ms = std::max(ms, members_.at(rank).waited_ms());
+      for (const int rank : ranks) ms = std::max(ms, members_.at(rank).seen->wait->ms);
       add(Finding::Kind::kWaits, ranks,
-          fmt::format("{} {} waited {} for {}", list_ranks(ranks), have(ranks), describe_time(ms),
-                      awaited.empty() ? "a rank that is not known" : list_ranks(awaited)));
+          fmt::format("{} {} waited {} for {}", list_ranks(ranks), have(ranks), describe_time(ms), awaited));
     }
   }
 
@@ -222,12 +230,14 @@ class Examination {
   void tell_late() {
     struct Comings {
       int last = 0;
-      std::int64_t awaited_ns = 0;
+      std::int64_t after_ns = 0;
     };
     std::map<std::uint32_t, std::vector<std::pair<std::int64_t, int>>> begun;  // (time, rank) by operation
     for (const auto& [rank, member] : members_) {
       if (member.process->host != members_.begin()->second.process->host) return;
-      for (const SeenCall& call : member.seen->calls) begun[call.number].emplace_back(call.begun_ns, rank);
+      for (const SeenCall& call : member.seen->calls) {
+        if (call.begun_ns) begun[call.number].emplace_back(*call.begun_ns, rank);
+      }
     }
     std::map<int, Comings> by_rank;
     int compared = 0;
@@ -237,16 +247,16 @@ class Examination {
       std::sort(times.begin(), times.end());
       Comings& comings = by_rank[times.back().second];
       ++comings.last;
-      comings.awaited_ns += times.back().first - times[times.size() - 2].first;
+      comings.after_ns += times.back().first - times[times.size() - 2].first;
     }
     if (compared < kLeastCompared) return;
     for (const auto& [rank, comings] : by_rank) {
-      const std::int64_t mean_ns = comings.awaited_ns / comings.last;
-      if (2 * comings.last < compared || mean_ns < kLateNs) continue;
+      const std::int64_t mean_ns = comings.after_ns / comings.last;
+      if (4 * comings.last < 3 * compared || mean_ns < kLateNs) continue;
       add(Finding::Kind::kLate, {rank},
-          fmt::format(
-              "{} began {} of the last {} operations after all others; these waited for it, {}.{} ms on average",
-              one(rank, members_.at(rank)), comings.last, compared, mean_ns / 1'000'000, mean_ns / 100'000 % 10));
+          fmt::format("{} began {} of the last {} operations after all others here, {}.{} ms on average",
+                      one(rank, members_.at(rank)), comings.last, compared, mean_ns / 1'000'000,
+                      mean_ns / 100'000 % 10));
     }
   }
 
@@ -257,47 +267,77 @@ class Examination {
     }
     if (unread.empty()) return;
     add(Finding::Kind::kUnread, unread,
-        fmt::format("{} {} in no process that was read: on another host, of another user, or dead", list_ranks(unread),
-                    are(unread)));
+        fmt::format(
+            "{} {} not found here: on another host, in another container or of another user, or {} left or died",
+            list_ranks(unread), unread.size() == 1 ? "was" : "were", unread.size() == 1 ? "it has" : "they have"));
   }
 
-  // Those for whom others wait, and who wait for none themselves; if there is none, the ranks that wait in a circle.
+  // Those for which others wait, and which wait for none themselves; if there is none, the ranks that wait for each
+  // other.
   void conclude() {
     if (!result_.stuck) return;
     std::set<int> awaited;
+    bool any_wait = false;
     for (const auto& [rank, member] : members_) {
       if (!member.seen->wait) continue;
+      any_wait = true;
       for (const int other : member.seen->wait->ranks) awaited.insert(other);
     }
-    if (suspects_.empty()) {
-      for (const int rank : awaited) {
-        const auto found = members_.find(rank);
-        if (found == members_.end() || !found->second.seen->wait) suspects_.insert(rank);
-      }
-    }
-    if (suspects_.empty() && awaited.empty()) return;
-    std::string who;
-    const std::vector<int> ranks(suspects_.begin(), suspects_.end());
-    for (const int rank : ranks) {
+    if (!any_wait && suspects_.empty()) return;
+    for (const int rank : awaited) {
       const auto found = members_.find(rank);
-      who += (who.empty() ? "" : ", ") +
-             (found == members_.end() ? fmt::format("rank {}", rank) : one(rank, found->second));
-      if (who.size() > 200) break;
+      if (suspects_.empty() && found != members_.end() && !found->second.seen->wait) suspects_.insert(rank);
     }
+    for (const int rank : awaited) {
+      if (suspects_.empty() && members_.find(rank) == members_.end()) suspects_.insert(rank);
+    }
+    const std::vector<int> ranks(suspects_.begin(), suspects_.end());
     if (ranks.empty()) {
       const std::vector<int> circle(awaited.begin(), awaited.end());
-      add(Finding::Kind::kConclusion, circle, list_ranks(circle) + " wait for each other");
-    } else {
-      add(Finding::Kind::kConclusion, ranks, "look at " + who);
+      if (!circle.empty()) add(Finding::Kind::kConclusion, circle, list_ranks(circle) + " wait for each other");
+      return;
     }
+    constexpr std::size_t kMostNamed = 4;
+    std::string who;
+    for (std::size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
+      who += (i == 0 ? "" : ", ") + describe_suspect(ranks[i]);
+    }
+    if (ranks.size() > kMostNamed) who += fmt::format(", and {} more", ranks.size() - kMostNamed);
+    add(Finding::Kind::kConclusion, ranks, "look at " + who);
+  }
+
+  [[nodiscard]] std::string describe_suspect(int rank) const {
+    const auto found = members_.find(rank);
+    if (found == members_.end()) return fmt::format("rank {}, which was not found here", rank);
+    std::string text = one(rank, found->second);
+    for (const SeenRank& other : found->second.process->ranks) {
+      if (other.communicator == result_.id || !other.inside) continue;
+      return text + fmt::format(", which is inside communicator {:016x}", other.communicator);
+    }
+    return text;
   }
 
   const Members& members_;
+  const std::int64_t after_ms_;
   CommunicatorFindings& result_;
   std::set<int> suspects_;
 };
 
 }  // namespace
+
+std::string describe(const SeenCall& call) {
+  return executor::describe(fingerprint_of(call));
+}
+
+std::string describe(const SeenRank::Transfer& transfer) {
+  return fmt::format("{} of {} bytes {} rank {}", transfer.sends ? "send" : "receive", transfer.bytes,
+                     transfer.sends ? "to" : "from", transfer.peer);
+}
+
+std::string describe_awaited(const SeenRank::Wait& wait) {
+  if (wait.ranks.empty()) return "other ranks";
+  return list_ranks(wait.ranks) + (wait.others ? " and others" : "");
+}
 
 std::string describe_time(std::int64_t ms) {
   if (ms < 1000) return fmt::format("{} ms", ms);
@@ -306,7 +346,7 @@ std::string describe_time(std::int64_t ms) {
   return fmt::format("{} h", ms / 3'600'000);
 }
 
-std::vector<CommunicatorFindings> diagnose(const std::vector<SeenProcess>& processes) {
+std::vector<CommunicatorFindings> diagnose(const std::vector<SeenProcess>& processes, std::int64_t after_ms) {
   // Communicators of one rank are known only to their process.
   std::map<std::pair<std::uint64_t, int>, Members> by_id;
   for (const SeenProcess& process : processes) {
@@ -319,7 +359,7 @@ std::vector<CommunicatorFindings> diagnose(const std::vector<SeenProcess>& proce
     CommunicatorFindings findings;
     findings.id = id.first;
     findings.ranks = members.begin()->second.seen->ranks;
-    Examination(members, &findings).run();
+    Examination(members, after_ms, &findings).run();
     all.push_back(std::move(findings));
   }
   std::stable_sort(all.begin(), all.end(), [](const CommunicatorFindings& a, const CommunicatorFindings& b) {

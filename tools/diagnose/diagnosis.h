@@ -31,19 +31,27 @@ struct Finding {
 struct CommunicatorFindings {
   std::uint64_t id = 0;
   int ranks = 0;
-  bool stuck = false;  // a rank has waited for kStuckMs, or its process is stopped, or the communicator has failed
+  bool stuck = false;  // a rank waits for long, or its process is stopped, or it waits in a failed communicator
   std::vector<Finding> findings;
 };
 
 inline constexpr std::int64_t kStuckMs = 1000;
-// A rank is late if at least half of the operations that all ranks have begun lately began last on it, and the others
-// waited for it at least so long on average, counted from the last one of them.
+// A rank is late if it began at least three quarters of the last operations after all others, and this long after the
+// last one of these on average.
 inline constexpr std::int64_t kLateNs = 200'000;
 inline constexpr int kLeastCompared = 16;  // operations
 
-// Communicators whose ranks are all outside of operations have a finding, too. Those with trouble come first.
-std::vector<CommunicatorFindings> diagnose(const std::vector<observe::SeenProcess>& processes);
+// after_ms: how long a wait is long. Communicators whose ranks are all outside of operations have a finding, too. Those
+// that are stuck come first.
+std::vector<CommunicatorFindings> diagnose(const std::vector<observe::SeenProcess>& processes,
+                                           std::int64_t after_ms = kStuckMs);
 
+// "operation 17, all_reduce(count 100, float, sum)".
+std::string describe(const observe::SeenCall& call);
+// "send of 400 bytes to rank 3".
+std::string describe(const observe::SeenRank::Transfer& transfer);
+// "ranks 1, 3", "ranks 1-8 and others".
+std::string describe_awaited(const observe::SeenRank::Wait& wait);
 // "350 ms", "12.1 s", "3 min".
 std::string describe_time(std::int64_t ms);
 

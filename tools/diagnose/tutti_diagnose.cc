@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "diagnosis.h"
-#include "executor/fingerprint.h"
 #include "observe/reader.h"
 #include "tools/cli/command.h"
 
@@ -20,6 +19,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::vector<int> pids;  // empty: all of this host
+  double after_s = 1;
   bool as_json = false;
 };
 
@@ -50,20 +50,17 @@ Json json_of(const observe::SeenProcess& process) {
               {"ranks", seen.ranks},
               {"operations", seen.number},
               {"inside", seen.inside}};
-    if (!seen.calls.empty()) {
-      const observe::SeenCall& last = seen.calls.back();
-      transport::Fingerprint fingerprint{last.number, last.call, last.root, 0, 0};
-      executor::set_count(&fingerprint, last.count);
-      rank["last"] = {{"operation", executor::describe(executor::without_history(fingerprint))},
-                      {"plan", last.plan},
-                      {"begun_ms_ago", (process.read_ns - last.begun_ns) / 1'000'000}};
-      if (last.waited_ms > 0) {
-        rank["last"]["waited_ms"] = last.waited_ms;
-        rank["last"]["waited_for"] = last.waited_for;
+    if (const observe::SeenCall* const last = seen.last()) {
+      rank["last"] = {{"operation", describe(*last)}, {"plan", last->plan}};
+      if (last->begun_ns) rank["last"]["begun_ms_ago"] = (process.read_ns - *last->begun_ns) / 1'000'000;
+      if (last->ended_ns) rank["last"]["ended_ms_ago"] = (process.read_ns - *last->ended_ns) / 1'000'000;
+      if (last->waited_ms > 0) {
+        rank["last"]["waited_ms"] = last->waited_ms;
+        rank["last"]["waited_for"] = last->waited_for;
       }
-      if (last.ended_ns) rank["last"]["ended_ms_ago"] = (process.read_ns - *last.ended_ns) / 1'000'000;
     }
-    if (seen.wait) rank["waits"] = {{"ms", seen.wait->ms}, {"ranks", seen.wait->ranks}};
+    if (seen.transfer) rank["transfer"] = describe(*seen.transfer);
+    if (seen.wait) rank["waits"] = {{"ms", seen.wait->ms}, {"ranks", seen.wait->ranks}, {"others", seen.wait->others}};
     if (!seen.failure.empty()) rank["failure"] = seen.failure;
     ranks.push_back(std::move(rank));
   }
@@ -102,29 +99,36 @@ void print(const std::vector<CommunicatorFindings>& all) {
   }
 }
 
-int run(const Options& options) {
-  std::vector<observe::SeenProcess> processes;
-  int unreadable = 0;
-  for (const int pid : options.pids) {
+// Those that the user has named. Says which cannot be read.
+observe::SeenProcesses read_named(const std::vector<int>& pids) {
+  observe::SeenProcesses seen;
+  for (const int pid : pids) {
     auto process = observe::read_process(pid);
-    if (!process.is_ok()) {
-      std::fprintf(stderr, "tutti diagnose: %s\n", process.status().message().c_str());
-      return kExitUsage;
+    if (process.is_ok()) {
+      seen.processes.push_back(std::move(*process));
+    } else {
+      seen.others.push_back(process.status().message());
     }
-    processes.push_back(std::move(*process));
   }
-  if (options.pids.empty()) processes = observe::read_all_processes(&unreadable);
-  const std::vector<CommunicatorFindings> all = diagnose(processes);
+  return seen;
+}
+
+int run(const Options& options) {
+  const observe::SeenProcesses seen = options.pids.empty() ? observe::read_all_processes() : read_named(options.pids);
+  const auto after_ms = static_cast<std::int64_t>(options.after_s * 1000);
+  const std::vector<CommunicatorFindings> all = diagnose(seen.processes, after_ms);
   const bool stuck = !all.empty() && all.front().stuck;
   if (options.as_json) {
-    print_json(all, processes, stuck);
+    print_json(all, seen.processes, stuck);
   } else {
     print(all);
-    if (all.empty()) std::printf("no process of this host that may be read has a communicator\n");
+    if (all.empty() && options.pids.empty()) {
+      std::printf("no process here has a communicator%s\n",
+                  seen.unreadable > 0 ? "; those of other users were not read" : "");
+    }
   }
-  if (unreadable > 0) {
-    std::fprintf(stderr, "tutti diagnose: %d processes of other users were not read\n", unreadable);
-  }
+  for (const std::string& why : seen.others) std::fprintf(stderr, "tutti diagnose: %s\n", why.c_str());
+  if (!options.pids.empty() && seen.processes.empty()) return kExitUsage;
   return stuck ? kExitFailure : kExitOk;
 }
 
@@ -132,15 +136,19 @@ int run(const Options& options) {
 
 Run add_diagnose(CLI::App& app, CLI::App** chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* const command = app.add_subcommand("diagnose", "Say why jobs on this host stand still");
+  CLI::App* const command = app.add_subcommand("diagnose", "Name the ranks for which jobs on this host wait");
   command->add_option("PID", options->pids, "Processes to read; by default all of this host that this user may read");
-  command->add_flag("--json", options->as_json, "As JSON, also with the last call of each rank");
+  command->add_option("--after", options->after_s, "Seconds from which a wait counts as standing still")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+  command->add_flag("--json", options->as_json, "As JSON, with the last call of each rank");
   command->footer(
-      "Reads the events that each rank writes into shared memory. It stops no process, and works on stopped ones. A\n"
-      "communicator stands still if one of its ranks has waited for a second, is stopped, or has failed.\n"
-      "Exit status: 0 nothing stands still, 1 a communicator stands still, 2 invalid arguments or a process that "
-      "cannot "
-      "be read.");
+      "Reads the events that each rank writes into shared memory; it stops no process, and works on stopped ones.\n"
+      "Run it on each host, and in each container, of a job: a rank for which others wait may be in no operation "
+      "itself.\n"
+      "Exit status: 0 nothing stands still, or no rank was found, 1 a communicator stands still, 2 invalid arguments "
+      "or no "
+      "process that can be read.");
   *chosen = command;
   return [options] { return run(*options); };
 }

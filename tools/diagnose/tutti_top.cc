@@ -1,4 +1,4 @@
-// tutti top: what the ranks of this host are doing, again and again.
+// tutti top: what the ranks of this host do, refreshed.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -11,10 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "base/rank_list.h"
 #include "base/standard_output.h"
 #include "diagnosis.h"
-#include "executor/fingerprint.h"
 #include "observe/reader.h"
 #include "tools/cli/command.h"
 
@@ -41,24 +39,15 @@ std::string rate_text(const Mark* before, const observe::SeenRank& rank, std::in
 }
 
 std::string call_text(const observe::SeenRank& rank) {
-  if (rank.transfer) {
-    return fmt::format("{} of {} bytes {} rank {}", rank.transfer->sends ? "send" : "receive", rank.transfer->bytes,
-                       rank.transfer->sends ? "to" : "from", rank.transfer->peer);
-  }
-  if (rank.calls.empty()) return "none yet";
-  const observe::SeenCall& last = rank.calls.back();
-  transport::Fingerprint fingerprint{last.number, last.call, last.root, 0, 0};
-  executor::set_count(&fingerprint, last.count);
-  return executor::describe(executor::without_history(fingerprint));
+  if (rank.transfer) return describe(*rank.transfer);
+  if (const observe::SeenCall* const last = rank.last()) return describe(*last);
+  return rank.number == 0 ? "none yet" : fmt::format("operation {}", rank.number);
 }
 
 std::string state_text(const observe::SeenProcess& process, const observe::SeenRank& rank) {
   if (!rank.failure.empty()) return "failed";
-  if (process.state == 'T' || process.state == 't') return "stopped";
-  if (rank.wait) {
-    return fmt::format("waits for {}, {}", rank.wait->ranks.empty() ? "others" : list_ranks(rank.wait->ranks),
-                       describe_time(rank.wait->ms));
-  }
+  if (process.stopped()) return "stopped";
+  if (rank.wait) return fmt::format("waits {} for {}", describe_time(rank.wait->ms), describe_awaited(*rank.wait));
   return rank.inside ? "inside" : "outside";
 }
 
@@ -79,9 +68,10 @@ void print(const std::vector<observe::SeenProcess>& processes, std::map<Key, Mar
   }
   if (::isatty(STDOUT_FILENO) == 1) std::printf("\033[H\033[J");
   std::printf("%s\n", fmt::format("{:<16} {:>5}/{:<5} {:>8} {:<15} {:>9}  {:<24}  {}", "communicator", "rank", "of",
-                                  "pid", "program", "calls/s", "state", "last collective")
+                                  "pid", "program", "calls/s", "state", "last call")
                           .c_str());
   for (const auto& [key, line] : lines) std::printf("%s\n", line.c_str());
+  if (lines.empty()) std::printf("no process here has a communicator\n");
   *marks = std::move(next);
 }
 
@@ -89,8 +79,7 @@ int run(const Options& options) {
   std::map<Key, Mark> marks;
   for (int time = 0; options.times == 0 || time < options.times; ++time) {
     if (time > 0) std::this_thread::sleep_for(std::chrono::duration<double>(options.seconds));
-    int unreadable = 0;
-    print(observe::read_all_processes(&unreadable), &marks);
+    print(observe::read_all_processes().processes, &marks);
     if (!flush_standard_output().is_ok()) return kExitFailure;
   }
   return kExitOk;
@@ -100,11 +89,11 @@ int run(const Options& options) {
 
 Run add_top(CLI::App& app, CLI::App** chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* const command = app.add_subcommand("top", "Show what the ranks on this host are doing, again and again");
+  CLI::App* const command = app.add_subcommand("top", "Show what the ranks on this host do, and refresh");
   command->add_option("-d,--delay", options->seconds, "Seconds between two tables")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  command->add_option("-n,--times", options->times, "How many tables; until interrupted by default")
+  command->add_option("-n,--times", options->times, "Stop after this many tables; by default at Ctrl-C")
       ->check(CLI::Range(1, 1'000'000));
   command->footer(
       "One line for each rank: its collectives per second since the last table, what it is doing, and the\n"

@@ -65,6 +65,7 @@ TEST_CASE("events: a reader sees the last calls, and what the rank waits for") {
   REQUIRE(rank.wait);
   CHECK(rank.wait->ms == 60);
   CHECK(rank.wait->ranks == std::vector<int>{1, 3});
+  CHECK_FALSE(rank.wait->others);
   REQUIRE(rank.calls.size() == kEvents);
   for (std::uint32_t i = 0; i < kEvents; ++i) {
     CHECK(rank.calls[i].number == 11 + i);
@@ -91,7 +92,12 @@ TEST_CASE("events: the end of an operation ends its wait") {
   CHECK_FALSE(rank.wait);
   REQUIRE(rank.calls.size() == 1);
   REQUIRE(rank.calls[0].ended_ns);
-  CHECK(*rank.calls[0].ended_ns - rank.calls[0].begun_ns >= 10'000'000);
+  CHECK(*rank.calls[0].ended_ns - *rank.calls[0].begun_ns >= 10'000'000);
+  // A refused call changes nothing.
+  ring->set_inside(true);
+  ::usleep(1000);
+  ring->set_inside(false);
+  CHECK(*seen().at(0).calls[0].ended_ns - *rank.calls[0].ended_ns < 1'000'000);
   // A transfer ends without a trace in the last collective.
   call(*ring, 2, 4);
   ring->set_inside(true);

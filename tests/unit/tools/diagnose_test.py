@@ -73,7 +73,7 @@ def looks_at(name):
 with Job(2, "late") as job:
     found, told = job.findings(looks_at(job.name(2)))
     assert len(found["behind"]) == 1, found
-    assert found["behind"][0].startswith("rank 2 has not called operation 6; its last, operation 5, all_reduce("), found
+    assert found["behind"][0].startswith("rank 2 has not called operation 6; its last was operation 5, all_reduce("), found
     assert found["operation"][0].startswith("ranks 0, 1 have been in operation 6, all_reduce(count 100, float, sum)"), found
     assert f"=> look at {job.name(2)}" in told, told
     # It comes, and the job ends.
@@ -99,7 +99,7 @@ with Job(0, "receive") as job:
 
 # Ranks that call different operations: the communicator has failed.
 with Job(1, "count") as job:
-    found, told = job.findings(lambda found: len(found.get("failed", [])) == RANKS)
+    found, told = job.findings(lambda found: len(found.get("failed", [])) == RANKS, stuck=False)
     assert any("count 50" in text and "count 100" in text for text in found["different calls"]), found
 
 # A rank that is slow: the job goes on.
@@ -121,4 +121,5 @@ with Job(1, "slow") as job:
 # A process without communicators, and none at all.
 alone = subprocess.run([tutti, "diagnose", str(os.getpid())], stderr=subprocess.PIPE, text=True, check=False)
 assert alone.returncode == 2 and "has no communicator" in alone.stderr, alone
+assert subprocess.run([tutti, "top", "-n", "1"], stdout=subprocess.DEVNULL, check=False).returncode == 0
 print("passed")

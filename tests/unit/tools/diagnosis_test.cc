@@ -50,9 +50,7 @@ SeenProcess process(int rank, int ranks, std::vector<SeenCall> calls, bool insid
 void wait_for(SeenProcess* process, std::vector<int> ranks, std::int64_t ms) {
   SeenRank::Wait wait;
   wait.ms = ms;
-  wait.count = static_cast<int>(ranks.size());
   wait.ranks = std::move(ranks);
-  wait.seen_ns = kNow;
   process->ranks.front().wait = std::move(wait);
 }
 
@@ -73,27 +71,53 @@ TEST_CASE("diagnosis: a rank that has not called is named") {
                                      process(2, 3, {before, all_reduce(7, 12)}, true)};
   wait_for(&processes[0], {2}, 12'000);
   wait_for(&processes[2], {1}, 12'000);
-  const auto all = tools::diagnose(processes);
+  auto all = tools::diagnose(processes);
   REQUIRE(all.size() == 1);
   CHECK(all[0].stuck);
   CHECK(text_of(all[0], Finding::Kind::kOperation) ==
-        "ranks 0, 2 have been in operation 7, all_reduce(count 100, float, sum), for 12.0 s");
-  CHECK(
-      text_of(all[0], Finding::Kind::kBehind) ==
-      "rank 1 has not called operation 7; its last, operation 6, all_reduce(count 100, float, sum), ended 19.0 s ago");
+        "ranks 0, 2 have been in operation 7, all_reduce(count 100, float, sum) for 12.0 s");
+  CHECK(text_of(all[0], Finding::Kind::kBehind) ==
+        "rank 1 has not called operation 7; its last was operation 6, all_reduce(count 100, float, sum), which ended "
+        "19.0 s ago");
   CHECK(text_of(all[0], Finding::Kind::kWaits) ==
         "rank 2 has waited 12.0 s for rank 1; rank 0 has waited 12.0 s for rank 2");
   CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
+  CHECK_FALSE(tools::diagnose(processes, 13'000).at(0).stuck);
+  // It is in another communicator's operation.
+  processes[1].ranks.push_back(processes[1].ranks[0]);
+  processes[1].ranks[1].communicator = 0xdef;
+  processes[1].ranks[1].inside = true;
+  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kConclusion) ==
+        "look at rank 1 (train, pid 101 on a), which is inside communicator 0000000000000def");
 }
 
-TEST_CASE("diagnosis: short waits, and ranks outside of operations, do not count") {
-  std::vector<SeenProcess> processes{process(0, 2, {all_reduce(7, 0)}, true), process(1, 2, {all_reduce(6, 0)}, false)};
+TEST_CASE("diagnosis: a rank that is behind because it waits itself is not the one") {
+  std::vector<SeenProcess> processes{process(0, 3, {all_reduce(7, 5)}, true), process(1, 3, {all_reduce(6, 5)}, true)};
+  wait_for(&processes[0], {1}, 5'000);
+  wait_for(&processes[1], {2}, 5'000);
+  const auto all = tools::diagnose(processes);
+  CHECK(text_of(all[0], Finding::Kind::kBehind) ==
+        "rank 1 has not called operation 7; it is still in operation 6, all_reduce(count 100, float, sum), for 5.0 s");
+  CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 2, which was not found here");
+}
+
+TEST_CASE("diagnosis: ranks that run, or do nothing, are not stuck") {
+  std::vector<SeenProcess> processes{process(0, 2, {all_reduce(7, 0)}, true), process(1, 2, {all_reduce(9, 0)}, false)};
+  auto all = tools::diagnose(processes);
+  CHECK_FALSE(all.at(0).stuck);
+  CHECK(text_of(all[0], Finding::Kind::kOperation) ==
+        "ranks 0, 1 are running, up to operation 9, all_reduce(count 100, float, sum)");
+  CHECK(text_of(all[0], Finding::Kind::kBehind).empty());
   wait_for(&processes[0], {1}, 300);
   CHECK_FALSE(tools::diagnose(processes).at(0).stuck);
   processes = {process(0, 2, {}, false), process(1, 2, {}, false)};
-  const auto all = tools::diagnose(processes);
+  all = tools::diagnose(processes);
   CHECK_FALSE(all.at(0).stuck);
   CHECK(text_of(all[0], Finding::Kind::kOperation) == "ranks 0, 1 have called no collective");
+  processes = {process(0, 2, {all_reduce(7, 3)}, false), process(1, 2, {all_reduce(7, 3)}, false)};
+  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kOperation) ==
+        "ranks 0, 1 are in no collective; the last was operation 7, all_reduce(count 100, float, sum), which began "
+        "3.0 s ago");
 }
 
 TEST_CASE("diagnosis: the awaited rank is looked at if all ranks have called") {
@@ -106,19 +130,30 @@ TEST_CASE("diagnosis: the awaited rank is looked at if all ranks have called") {
   // All of them wait.
   wait_for(&processes[1], {0}, 5'000);
   CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kConclusion) == "ranks 0, 1 wait for each other");
+  processes[0].ranks[0].wait->others = true;
+  CHECK(
+      text_of(tools::diagnose(processes).at(0), Finding::Kind::kWaits) ==
+      "rank 1 has waited 5.0 s for rank 0; rank 2 has waited 5.0 s for rank 1; rank 0 has waited 5.0 s for rank 1 and "
+      "others");
 }
 
-TEST_CASE("diagnosis: stopped processes, failures and different calls are trouble") {
+TEST_CASE("diagnosis: stopped processes, failures and different calls") {
   std::vector<SeenProcess> processes{process(0, 2, {all_reduce(7, 0)}, false),
                                      process(1, 2, {all_reduce(7, 0)}, false)};
   processes[1].state = 'T';
   CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kStopped) ==
         "the process of rank 1 (train, pid 101 on a) is stopped; kill -CONT 101 continues it");
+  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kConclusion) ==
+        "look at rank 1 (train, pid 101 on a)");
+  processes[1].state = 't';
+  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kStopped) ==
+        "the process of rank 1 (train, pid 101 on a) is held by a debugger");
   processes[1].state = 'S';
   processes[1].ranks[0].failure = "rank 0 died";
   auto all = tools::diagnose(processes);
-  CHECK(all.at(0).stuck);
   CHECK(text_of(all[0], Finding::Kind::kFailed) == "it has failed on rank 1: rank 0 died");
+  // The program goes on without it.
+  CHECK_FALSE(all.at(0).stuck);
   processes = {process(0, 2, {all_reduce(6, 0), all_reduce(7, 0)}, true),
                process(1, 2, {all_reduce(6, 0), all_reduce(7, 0, 99)}, true)};
   all = tools::diagnose(processes);
@@ -128,23 +163,25 @@ TEST_CASE("diagnosis: stopped processes, failures and different calls are troubl
         "all_reduce(count 99, float, sum)");
 }
 
-TEST_CASE("diagnosis: ranks that were not read, and communicators of one rank") {
+TEST_CASE("diagnosis: ranks that were not found, and communicators of one rank") {
   const std::vector<SeenProcess> processes{process(1, 4, {all_reduce(7, 0)}, true)};
-  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kUnread) ==
-        "ranks 0, 2, 3 are in no process that was read: on another host, of another user, or dead");
+  CHECK(
+      text_of(tools::diagnose(processes).at(0), Finding::Kind::kUnread) ==
+      "ranks 0, 2, 3 were not found here: on another host, in another container or of another user, or they have left "
+      "or died");
   // The same number in two processes: two communicators.
   SeenProcess other = process(0, 1, {}, false);
   other.pid = 7;
   CHECK(tools::diagnose({process(0, 1, {}, false), other}).size() == 2);
 }
 
-TEST_CASE("diagnosis: the rank for which the others wait in most operations") {
+TEST_CASE("diagnosis: the rank that comes last in most operations") {
   const auto calls = [](std::int64_t after_ns) {
     std::vector<SeenCall> all;
     for (std::uint32_t number = 1; number <= 40; ++number) {
       all.push_back(all_reduce(number, 41 - number));
       // Each comes last at some time.
-      all.back().begun_ns += number % 10 == 0 ? -after_ns : after_ns;
+      *all.back().begun_ns += number % 10 == 0 ? -after_ns : after_ns;
     }
     return all;
   };
@@ -156,8 +193,7 @@ TEST_CASE("diagnosis: the rank for which the others wait in most operations") {
     return text_of(all[0], Finding::Kind::kLate);
   };
   CHECK(late(3'000'000) ==
-        "rank 1 (train, pid 101 on a) began 36 of the last 40 operations after all others; these waited for it, "
-        "2.9 ms on average");
+        "rank 1 (train, pid 101 on a) began 36 of the last 40 operations after all others here, 2.9 ms on average");
   CHECK(late(50'000).empty());
 }
 
