@@ -252,12 +252,17 @@ Backend::Recorded Backend::recorded(const Operation& operation) const {
   return {{operation.title, operation.type, operation.route, timeout_.load()}, operation.inputs, operation.outputs};
 }
 
-Recorder::Entries Backend::record(const Operation& operation) {
+std::shared_ptr<const Recorder::Group> Backend::record_group() {
   const std::lock_guard<std::mutex> lock(record_mutex_);
   if (record_group_ == nullptr) record_group_ = Recorder::get().group(pg_uid_, pg_desc_, global_ranks());
+  return record_group_;
+}
+
+Recorder::Entries Backend::record(const Operation& operation) {
+  const auto group = record_group();
   Recorder::Entries entries;
   const auto add = [&](const Recorded& one) {
-    entries.add(Recorder::get().add(record_group_, one.call, one.inputs, one.outputs));
+    entries.add(Recorder::get().add(group, one.call, one.inputs, one.outputs));
   };
   if (operation.messages.empty()) add(recorded(operation));
   for (const Recorded& one : operation.messages) add(one);

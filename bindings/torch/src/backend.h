@@ -133,6 +133,7 @@ class Backend final : public c10d::Backend {
         : Operation(its_type, its_name, its_title, std::move(in), std::move(out)) {
       async = options.asyncOp;
       timeout = options.timeout;
+      if constexpr (requires { options.rootRank; }) root = static_cast<int>(options.rootRank);
     }
     // The tensor that is moved in place of the caller's.
     at::Tensor read(const at::Tensor& tensor, bool copies = false) { return packing.read(tensor, copies); }
@@ -158,8 +159,11 @@ class Backend final : public c10d::Backend {
     Recorder::Route route;           // of a message
     std::vector<Recorded> messages;  // of a coalesced call, and the collectives among them; empty: it has none
     std::size_t lists = 1;           // of outputs, see future_value.h
+    int root = -1;                   // of a collective that has one
     bool alone = false;              // what its call does depends on what it has received: no part of a group
     QueuePtr queue;                  // of two ranks; null: the group's, if it is for a device
+    // The caller's, of an all-to-all's input and output. Empty: it has none, or there is no profile.
+    std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>> splits;
   };
   // Messages of one rank to another.
   struct Messages {
@@ -200,6 +204,8 @@ class Backend final : public c10d::Backend {
   // In the channel that `find` returns. Null: the operation is for a device.
   template <class Find, class Make>
   WorkPtr run_in(Find find, Make make);
+  // Calls `begin`, which takes the operation away, inside an event of profiles.
+  WorkPtr begin_in_profile(const Operation& operation, const std::function<WorkPtr()>& begin);
   WorkPtr begin_on_device(Operation operation);
   WorkPtr begin_now_on_device(Operation operation);
   WorkPtr begin_coalesced_on_device(std::vector<Operation> operations);
@@ -219,6 +225,7 @@ class Backend final : public c10d::Backend {
   // exception again. While calls are coalesced, keeps both for endCoalescing() instead, and returns null: after an
   // exception inside its context manager, torch would keep all later collectives of the group to itself.
   WorkPtr end_refused(const std::shared_ptr<Channel>& channel);
+  std::shared_ptr<const Recorder::Group> record_group();
   Recorder::Entries record(const Operation& operation);
   [[nodiscard]] Recorded recorded(const Operation& operation) const;
   Work::InFlight begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here);

@@ -1,5 +1,7 @@
 // The collectives of Backend. Lists of tensors are blocks wherever they lie: nothing is copied together, but the input
 // lists of reductions.
+#include <ATen/record_function.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -379,6 +381,7 @@ WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vecto
     const Splits from = splits_of(kAllToAll, input, input_splits, ranks, "the input");
     if (to.equal && from.equal) check_alike(kAllToAll, {output}, input);
     Operation operation(c10d::OpType::ALLTOALL_BASE, kAllToAll, "tutti:all_to_all", {input}, {output}, opts);
+    if (at::hasCallbacks()) operation.splits = {input_splits, output_splits};
     const bool in_place = is_own_block(input, output, 0) && to.counts == from.counts;
     const bool copies = !in_place && overlap({input}, {output});
     // With counts also if they are equal: those of other ranks may differ.

@@ -93,17 +93,23 @@ std::shared_ptr<Recorder::Entry> Recorder::add(const std::shared_ptr<const Group
   entry->thread_name = name_of_thread();
   entry->created_ns = now_ns();
   const std::lock_guard<std::mutex> lock(mutex_);
-  entry->sequence = ++last_number(*entry);
+  entry->sequence = ++last_number(*entry->group, entry->route);
   entry->id = next_id_++;
   entries_.push_back(entry);
   if (entries_.size() > most_) entries_.pop_front();
   return entry;
 }
 
+std::uint64_t Recorder::next(const std::shared_ptr<const Group>& group, const Route& route) {
+  if (most_ == 0) return 0;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return last_number(*group, route) + 1;
+}
+
 // Another thread may have called meanwhile: then the entry stays.
 void Recorder::withdraw(const std::shared_ptr<Entry>& entry) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::uint64_t& last = last_number(*entry);
+  std::uint64_t& last = last_number(*entry->group, entry->route);
   if (last != entry->sequence || entries_.empty() || entries_.back() != entry) return;
   --last;
   --next_id_;

@@ -86,13 +86,15 @@ class Recorder {
   // Null if none is kept.
   std::shared_ptr<Entry> add(const std::shared_ptr<const Group>& group, const Call& call, const Tensors& inputs,
                              const Tensors& outputs);
+  // The number that the next call gets; 0 if none is kept.
+  std::uint64_t next(const std::shared_ptr<const Group>& group, const Route& route);
   [[nodiscard]] std::vector<std::shared_ptr<const Entry>> entries() const;
 
  private:
   using Messages = std::pair<int, int>;  // from, to; -1, -1: the collectives
   Recorder();
-  std::uint64_t& last_number(const Entry& entry) {
-    return numbers_[{entry.group->id, {entry.route.from, entry.route.to}}];
+  std::uint64_t& last_number(const Group& group, const Route& route) {
+    return numbers_[{group.id, {route.from, route.to}}];
   }
   void withdraw(const std::shared_ptr<Entry>& entry);
 

@@ -1,6 +1,8 @@
 // How the operations of Backend begin.
 #pragma once
 
+#include <ATen/record_function.h>
+
 #include <exception>
 #include <memory>
 #include <utility>
@@ -34,7 +36,10 @@ WorkPtr Backend::run_in(Find find, Make make) {
   } catch (const std::exception&) {
     return end_refused(channel);
   }
-  return channel != nullptr ? begin(channel, std::move(operation)) : begin_on_device(std::move(operation));
+  const auto begin_it = [&] {
+    return channel != nullptr ? begin(channel, std::move(operation)) : begin_on_device(std::move(operation));
+  };
+  return at::hasCallbacks() ? begin_in_profile(operation, begin_it) : begin_it();
 }
 
 template <class Make>
