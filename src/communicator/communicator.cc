@@ -369,6 +369,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish)
 // over the new communicator's own part of the control tree, which keeps messages that arrive before its rank does. So
 // no step here is an operation of the parent communicator.
 Result<std::unique_ptr<Communicator>> Communicator::make_group(const GroupWish& wish) const {
+  const observe::EventRing::Agreeing agreeing(history_->ring(), "tuttiCommCreateGroup");
   const InFloatMode standard;
   // A group can be made from a communicator that had failed before. An abort or a revoke during the call ends the call.
   const auto gives_up = [this, &wish, ends_on_revoke = !failures_.failed() && !wish.ignores_revoke]() -> Status {

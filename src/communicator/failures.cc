@@ -106,7 +106,7 @@ void Failures::set_last_error(const Status& status) {
 void Failures::note_failure(const Status& status) {
   const MutexLock lock(mutex_);
   failure_text_ = status;
-  history_->ring().fail(status.message());
+  ring().fail(status.message());
 }
 
 Status Failures::last_refusal() const {

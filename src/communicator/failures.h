@@ -95,10 +95,12 @@ class Failures {
   Status await_root_cause(const std::string& what, std::uint32_t sequence, Status status, bool unexplained) const;
   // Gives the control tree time to find the calls in which ranks differ.
   Status explain(Status mismatch) const;
+  // Of what other processes see.
+  [[nodiscard]] observe::EventRing& ring() const { return history_->ring(); }
   // The next wait is for this transfer; null: for a collective again.
   void set_transfer(const Transfer* transfer) const {
     if (stalls_ != nullptr) stalls_->set_transfer(transfer);
-    if (transfer != nullptr) history_->ring().set_transfer(transfer->sends, transfer->peer, bytes_of(*transfer));
+    if (transfer != nullptr) ring().set_transfer(transfer->sends, transfer->peer, bytes_of(*transfer));
   }
 
  private:

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <optional>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -65,10 +67,14 @@ Status with_dead(const Status& status, const std::vector<int>& dead) {
 // Marks that a thread is inside a call.
 class Survivors::Inside {
  public:
-  explicit Inside(std::atomic<bool>* mark) : mark_(mark->exchange(true) ? nullptr : mark) {}
+  Inside(std::atomic<bool>* mark, const Failures& failures, std::string_view call)
+      : mark_(mark->exchange(true) ? nullptr : mark) {
+    if (mark_ != nullptr) agreeing_.emplace(failures.ring(), call);
+  }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
   ~Inside() {
+    agreeing_.reset();
     if (mark_ != nullptr) *mark_ = false;
   }
   [[nodiscard]] Status status() const {
@@ -81,10 +87,11 @@ class Survivors::Inside {
 
  private:
   std::atomic<bool>* const mark_;  // null: another thread is inside
+  std::optional<observe::EventRing::Agreeing> agreeing_;
 };
 
 Result<Agreement> Survivors::agree(const Proposal& own, Deadline deadline, const Ends& ends) {
-  const Inside inside(&inside_);
+  const Inside inside(&inside_, failures_, own.call);
   if (!inside.status().is_ok()) return inside.status();
   return agree_inside(own, deadline, ends);
 }
@@ -123,7 +130,7 @@ std::vector<int> Survivors::failed() const {
 Result<std::unique_ptr<Communicator>> Survivors::shrink(const ShrinkWish& wish, const MakeGroup& make_group) {
   constexpr std::uint64_t kMade = 1;
   constexpr std::uint64_t kMadeOrTimedOut = 2;
-  const Inside inside(&inside_);
+  const Inside inside(&inside_, failures_, wish.call);
   if (!inside.status().is_ok()) return inside.status();
   const std::int64_t timeout_ms =
       wish.settings != nullptr ? wish.settings->init_timeout_ms : epoch_.settings().init_timeout_ms;
@@ -205,7 +212,7 @@ Status Survivors::check_alive(const std::vector<int>& dead) const {
 // all have joined, the old control tree tells of members that die. By a second agreement the members learn whether all
 // of them have joined. If not, those that have tell the new ranks.
 Result<std::unique_ptr<Communicator>> Survivors::grow(const GrowWish& wish) {
-  const Inside inside(&inside_);
+  const Inside inside(&inside_, failures_, "tuttiCommGrow");
   if (!inside.status().is_ok()) return inside.status();
   const Settings settings = wish.settings != nullptr ? *wish.settings : epoch_.settings();
   const std::string call = fmt::format("tuttiCommGrow to {} ranks", wish.ranks);

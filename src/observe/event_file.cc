@@ -1,5 +1,6 @@
 #include "observe/event_file.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -29,8 +30,16 @@ void set_text(char* to, std::size_t size, std::string_view text) {
   to[length] = '\0';
 }
 
-class EventFile {
+class EventFile final : public ForkAware {
  public:
+  EventFile() { enlist(); }
+  void before_fork() override TUTTI_ACQUIRE(mutex_) { mutex_.lock(); }
+  void after_fork_in_parent() override TUTTI_RELEASE(mutex_) { mutex_.unlock(); }
+  void after_fork_in_child() override TUTTI_RELEASE(mutex_) {
+    is_own_ = false;
+    mutex_.unlock();
+  }
+
   Status take(RingPlace* place) {
     Status made = guarded([&] {
       const MutexLock lock(mutex_);
@@ -45,7 +54,7 @@ class EventFile {
 
   void give_back(const RingPlace& place) {
     const MutexLock lock(mutex_);
-    const bool own = is_own() && place.file == number_;
+    const bool own = is_own_ && place.file == number_;
     if (own) {
       place.ring->at.communicator.store(0, std::memory_order_release);
       // The next ring here begins with zeros.
@@ -59,11 +68,8 @@ class EventFile {
   }
 
  private:
-  // False in a forked child, as long as it has its parent's file. Simulated processes are one process here.
-  [[nodiscard]] bool is_own() const TUTTI_REQUIRES(mutex_) { return pid_ == ::getpid(); }
-
   Status take_free(RingPlace* place) TUTTI_REQUIRES(mutex_) {
-    if (header_ != nullptr && !is_own()) close();
+    if (header_ != nullptr && !is_own_) close();
     if (header_ == nullptr) {
       if (Status s = open(); !s.is_ok()) return s;
     }
@@ -79,18 +85,18 @@ class EventFile {
   Status open() TUTTI_REQUIRES(mutex_) {
     auto fd = make_growing_memfd(kFileName);
     if (!fd.is_ok()) return fd.status();
-    if (Status s = grow_memfd(*fd, kHeaderBytes); !s.is_ok()) return s;
-    void* const mapped = ::mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
-    if (mapped == MAP_FAILED) return map_error("mapping the events", errno);
     fd_ = std::move(*fd);
+    if (Status s = allocate(0, kHeaderBytes); !s.is_ok()) return s;
+    void* const mapped = ::mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+    if (mapped == MAP_FAILED) return map_error("mapping the events", errno);
     header_ = static_cast<Header*>(mapped);
-    pid_ = ::getpid();
+    is_own_ = true;
     ++number_;
     header_->layout = kLayout;
     header_->rings_at = kHeaderBytes;
     header_->ring_bytes = kRingBytes;
     header_->ring_events = kEvents;
-    header_->pid = pid_;
+    header_->pid = ::getpid();  // simulated processes are one process
     std::array<char, 256> host{};
     (void)os::kernel().gethostname(host.data(), host.size() - 1);
     set_text(header_->host.data(), header_->host.size(), host.data());
@@ -103,9 +109,16 @@ class EventFile {
     return {};
   }
 
+  // Memory that is missing is an error here, and not a SIGBUS at the first write.
+  Status allocate(std::size_t at, std::size_t bytes) TUTTI_REQUIRES(mutex_) {
+    if (Status s = grow_memfd(fd_, at + bytes); !s.is_ok()) return s;
+    if (::fallocate(fd_.get(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) return {};
+    return Status::system("allocating the events", errno);
+  }
+
   Status map(RingPlace* place) TUTTI_REQUIRES(mutex_) {
     const std::size_t at = kHeaderBytes + place->index * kRingBytes;
-    if (Status s = grow_memfd(fd_, at + kRingBytes); !s.is_ok()) return s;
+    if (Status s = allocate(at, kRingBytes); !s.is_ok()) return s;
     void* const mapped =
         ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(at));
     if (mapped == MAP_FAILED) return map_error("mapping the events", errno);
@@ -125,11 +138,11 @@ class EventFile {
     used_.clear();
   }
 
-  ForkMutex mutex_;
+  Mutex mutex_;
   UniqueFd fd_ TUTTI_GUARDED_BY(mutex_);
   Header* header_ TUTTI_GUARDED_BY(mutex_) = nullptr;  // null: there is no file
   std::uint64_t number_ TUTTI_GUARDED_BY(mutex_) = 0;  // of the file, among those of this process
-  pid_t pid_ TUTTI_GUARDED_BY(mutex_) = 0;             // of the process that made it
+  bool is_own_ TUTTI_GUARDED_BY(mutex_) = true;        // false in a forked child that has its parent's
   std::vector<bool> used_ TUTTI_GUARDED_BY(mutex_);    // by index
 };
 

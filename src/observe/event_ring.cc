@@ -88,6 +88,22 @@ void EventRing::set_transfer(bool sends, int peer, std::uint64_t bytes) {
   at().transfer.store(sends ? 1 : 2, std::memory_order_relaxed);
 }
 
+EventRing::Agreeing::Agreeing(EventRing& ring, std::string_view call) : ring_(&ring) {
+  if (ring.at().agreeing_since_ns.load(std::memory_order_relaxed) != 0) {
+    ring_ = nullptr;
+    return;
+  }
+  std::array<char, 64>& text = ring.at().agreement;
+  const std::size_t length = std::min(call.size(), text.size() - 1);
+  std::memcpy(text.data(), call.data(), length);
+  text[length] = '\0';
+  ring.at().agreeing_since_ns.store(now_ns(), std::memory_order_release);
+}
+
+EventRing::Agreeing::~Agreeing() {
+  if (ring_ != nullptr) ring_->at().agreeing_since_ns.store(0, std::memory_order_relaxed);
+}
+
 void EventRing::fail(std::string_view error) {
   if (at().failed.load(std::memory_order_relaxed) != 0) return;
   std::memcpy(at().failure.data(), error.data(), std::min(error.size(), at().failure.size() - 1));

@@ -13,7 +13,7 @@
 
 namespace tutti::internal::observe {
 
-// Threads: one at a time, beside which another one may call fail().
+// Threads: one at a time, beside which others may call fail(), and be Agreeing, each one at a time.
 class EventRing {
  public:
   // `communicator`: not 0, and the same on all of its ranks alone. If the kernel refuses memory that others can read,
@@ -39,6 +39,17 @@ class EventRing {
   // Nothing has moved for this time. `awaited`: for these ranks.
   void note_wait(std::int64_t waited_ms, const std::vector<int>& awaited);
   void set_transfer(bool sends, int peer, std::uint64_t bytes);
+  // While it exists, the rank is in this call, beside its operations; of nested ones the outermost counts. Any thread.
+  class Agreeing {
+   public:
+    Agreeing(EventRing& ring, std::string_view call);
+    Agreeing(const Agreeing&) = delete;
+    Agreeing& operator=(const Agreeing&) = delete;
+    ~Agreeing();
+
+   private:
+    EventRing* ring_;  // null: a nested one
+  };
   // The first error stays.
   void fail(std::string_view error);
 

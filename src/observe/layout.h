@@ -80,9 +80,12 @@ struct Position {
   Word<std::int64_t> seen_ns;    // CLOCK_MONOTONIC of this report; 0: none since the operation began
   Word<std::uint32_t> awaiting;  // ranks for whose data or room it waits; at most kAwaited are listed
   std::array<Word<std::int32_t>, kAwaited> awaited;
+  // A call that the ranks agree on, beside operations: tuttiCommAgree, tuttiCommShrink, ...
+  Word<std::int64_t> agreeing_since_ns;  // CLOCK_MONOTONIC; 0: none. The text is complete before
+  std::array<char, 64> agreement;
   // The error that has failed the communicator.
   Word<std::uint32_t> failed;
-  std::array<char, 380> failure;
+  std::array<char, 308> failure;
 };
 
 // How a rank runs some of its collectives. The row of a hash is the first free one of kPlanRows from hash % kPlans on;

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,10 +25,11 @@ namespace tutti::internal::observe {
 namespace {
 
 // A rank that waits says so every 50 ms, if it gets a processor.
-constexpr std::int64_t kFreshNs = 500'000'000;
+constexpr std::int64_t kFreshNs = 1'000'000'000;
 // Of files that no library has written.
 constexpr std::uint32_t kMostRings = 1 << 16;
 constexpr int kMostRanks = 1 << 20;
+constexpr std::int64_t kMostMs = std::int64_t{1} << 40;
 constexpr std::int64_t kMeasurableNs = 10'000'000;
 
 struct CloseFolder {
@@ -38,7 +40,7 @@ using Folder = std::unique_ptr<DIR, CloseFolder>;
 // For a terminal: text of another process may have any bytes.
 std::string printable(std::string text) {
   std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 127; }, '?');
+      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
   return text;
 }
 
@@ -51,15 +53,18 @@ std::string text_of(const std::array<char, size>& text) {
 class Clock {
  public:
   // From the times in a file, and the present.
-  explicit Clock(const Header& header) : ticks_(header.ticks), ns_(header.monotonic_ns) {
+  explicit Clock(const Header& header)
+      : ticks_(header.ticks), ns_(std::clamp<std::int64_t>(header.monotonic_ns, 0, now_ns())) {
     const std::int64_t passed_ns = now_ns() - ns_;
     const auto passed = static_cast<double>(ticks() - ticks_);
     // Of a file that is so young, no time matters.
     ns_per_tick_ = passed_ns > kMeasurableNs && passed > 0 ? static_cast<double>(passed_ns) / passed : 0;
   }
+  // Not in the future, whatever the file says.
   [[nodiscard]] std::int64_t ns_of(std::uint64_t reading) const {
     const auto passed = static_cast<double>(static_cast<std::int64_t>(reading - ticks_));
-    return ns_ + static_cast<std::int64_t>(passed * ns_per_tick_);
+    const double ns = static_cast<double>(ns_) + passed * ns_per_tick_;
+    return static_cast<std::int64_t>(std::clamp(ns, 0.0, static_cast<double>(now_ns())));
   }
 
  private:
@@ -128,18 +133,24 @@ SeenRank rank_of(const Ring& ring, const Ring& again, const Clock& clock, bool s
   if (const std::uint32_t kind = at.transfer.load(); kind != 0 && seen.inside) {
     seen.transfer = SeenRank::Transfer{kind == 1, at.transfer_peer.load(), at.transfer_bytes.load()};
   }
-  const std::int64_t reported_ns = at.seen_ns.load();
+  const std::int64_t reported_ns = std::clamp<std::int64_t>(at.seen_ns.load(), 0, now_ns());
   const std::int64_t age_ns = now_ns() - reported_ns;
   if (seen.inside && reported_ns != 0 && (stopped || age_ns < kFreshNs)) {
     SeenRank::Wait wait;
     // A stopped rank waits on, and does not say so.
-    wait.ms = at.waited_ms.load() + (stopped ? std::max<std::int64_t>(0, age_ns / 1'000'000) : 0);
+    wait.ms = std::clamp<std::int64_t>(at.waited_ms.load(), 0, kMostMs) +
+              (stopped ? std::max<std::int64_t>(0, age_ns / 1'000'000) : 0);
     const std::uint32_t awaiting = at.awaiting.load();
     wait.others = awaiting > kAwaited;
-    for (std::uint32_t i = 0; i < std::min(awaiting, kAwaited); ++i) wait.ranks.push_back(at.awaited[i].load());
+    for (std::uint32_t i = 0; i < std::min(awaiting, kAwaited); ++i) {
+      wait.ranks.push_back(std::clamp(at.awaited[i].load(), 0, at.ranks - 1));
+    }
     std::sort(wait.ranks.begin(), wait.ranks.end());
     wait.ranks.erase(std::unique(wait.ranks.begin(), wait.ranks.end()), wait.ranks.end());
     seen.wait = std::move(wait);
+  }
+  if (const std::int64_t since_ns = at.agreeing_since_ns.load(); since_ns > 0) {
+    seen.agreement = SeenRank::Agreement{text_of(at.agreement), std::min(since_ns, now_ns())};
   }
   if (at.failed.load() != 0) seen.failure = text_of(at.failure);
   seen.calls = calls_of(ring, again, clock);
@@ -162,9 +173,12 @@ Result<std::vector<UniqueFd>> open_events(int pid) {
     std::array<char, 64> target{};
     const ssize_t length = ::readlink(name.c_str(), target.data(), target.size());
     if (length < 0 || std::string_view(target.data(), static_cast<std::size_t>(length)) != wanted) continue;
-    UniqueFd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
+    // It may be another file by now, or one that another process has given that name.
+    UniqueFd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (!fd.valid() && errno == ENOENT) continue;
     if (!fd.valid()) return Status::system(fmt::format("the events of process {}", pid), errno);
-    files.push_back(std::move(fd));
+    struct stat info {};
+    if (::fstat(fd.get(), &info) == 0 && S_ISREG(info.st_mode)) files.push_back(std::move(fd));
   }
   return files;
 }
@@ -181,6 +195,16 @@ void read_state(SeenProcess* process) {
   process->state = line[close + 2];
 }
 
+// The process's number for itself, which is another one in a container.
+std::int64_t own_pid(int pid) {
+  std::ifstream file(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("NSpid:", 0) != 0) continue;
+    return std::strtoll(line.c_str() + line.find_last_of("\t ") + 1, nullptr, 10);
+  }
+  return pid;
+}
+
 // Appends the ranks of one file.
 Status read_events(const UniqueFd& fd, SeenProcess* process) {
   auto header = std::make_unique<Header>();
@@ -193,7 +217,7 @@ Status read_events(const UniqueFd& fd, SeenProcess* process) {
                     "version",
                     process->pid, text_of(header->version)));
   }
-  if (header->pid != process->pid) return {};  // of a parent
+  if (header->pid != own_pid(process->pid)) return {};  // of a parent
   process->host = text_of(header->host);
   process->version = text_of(header->version);
   const Clock clock(*header);

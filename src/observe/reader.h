@@ -46,6 +46,12 @@ struct SeenRank {
     bool others = false;     // for more ranks than these
   };
   std::optional<Wait> wait;
+  // A call beside its operations that ranks agree on, such as tuttiCommShrink.
+  struct Agreement {
+    std::string call;
+    std::int64_t since_ns = 0;  // CLOCK_MONOTONIC
+  };
+  std::optional<Agreement> agreement;
   std::string failure;          // the error that has failed the communicator; empty: none
   std::vector<SeenCall> calls;  // the last ones, oldest first
 

@@ -24,9 +24,10 @@ struct Member {
   const SeenRank* seen = nullptr;
 
   [[nodiscard]] const SeenCall* last() const { return seen->last(); }
-  [[nodiscard]] std::string ago(std::int64_t ns) const {
-    return describe_time(std::max<std::int64_t>(0, (process->read_ns - ns) / 1'000'000));
+  [[nodiscard]] std::int64_t ms_since(std::int64_t ns) const {
+    return std::max<std::int64_t>(0, (process->read_ns - ns) / 1'000'000);
   }
+  [[nodiscard]] std::string ago(std::int64_t ns) const { return describe_time(ms_since(ns)); }
 };
 using Members = std::map<int, Member>;  // by rank
 
@@ -60,6 +61,7 @@ class Examination {
     tell_stopped();
     tell_differences();
     tell_operations();
+    tell_agreements();
     tell_waits();
     tell_late();
     tell_unread();
@@ -134,7 +136,7 @@ class Examination {
         behind.push_back(rank);
       } else {
         (member.seen->inside ? inside : outside).push_back(rank);
-        waits = waits || member.seen->wait.has_value();
+        waits = waits || member.seen->wait.has_value() || is_long_inside(member);
       }
     }
     // Ranks are read one after the other: while they run, some are further because they were read later.
@@ -142,6 +144,36 @@ class Examination {
     if (!inside.empty()) tell_inside(inside);
     if (!outside.empty()) tell_outside(outside, !inside.empty());
     for (const int rank : behind) tell_behind(rank);
+    for (const int rank : inside) {
+      if (!behind.empty() && is_long_inside(members_.at(rank))) result_.stuck = true;
+    }
+  }
+
+  // Ranks in such a call wait for those that are not.
+  void tell_agreements() {
+    std::map<std::string, std::vector<int>> agreeing;  // by call
+    bool waits = false;
+    for (const auto& [rank, member] : members_) {
+      if (!member.seen->agreement) continue;
+      agreeing[member.seen->agreement->call].push_back(rank);
+      waits = waits || member.ms_since(member.seen->agreement->since_ns) >= after_ms_;
+    }
+    for (const auto& [call, ranks] : agreeing) {
+      add(Finding::Kind::kOperation, ranks,
+          fmt::format("{} {} been in {}, for {}", list_ranks(ranks), have(ranks), call,
+                      members_.at(ranks.front()).ago(members_.at(ranks.front()).seen->agreement->since_ns)));
+    }
+    if (!waits) return;
+    result_.stuck = true;
+    for (const auto& [rank, member] : members_) {
+      if (!member.seen->agreement && !member.seen->wait) suspects_.insert(rank);
+    }
+  }
+
+  // A rank that gets no processor does not say that it waits.
+  [[nodiscard]] bool is_long_inside(const Member& member) const {
+    return member.seen->inside && member.last() != nullptr && member.last()->begun_ns &&
+           member.ms_since(*member.last()->begun_ns) >= after_ms_;
   }
 
   void tell_running() {

@@ -35,7 +35,7 @@ struct CommunicatorFindings {
   std::vector<Finding> findings;
 };
 
-inline constexpr std::int64_t kStuckMs = 1000;
+inline constexpr std::int64_t kStuckMs = 5000;
 // A rank is late if it began at least three quarters of the last operations after all others, and this long after the
 // last one of these on average.
 inline constexpr std::int64_t kLateNs = 200'000;

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::vector<int> pids;  // empty: all of this host
-  double after_s = 1;
+  double after_s = 5;
   bool as_json = false;
 };
 
@@ -58,6 +58,10 @@ Json json_of(const observe::SeenProcess& process) {
         rank["last"]["waited_ms"] = last->waited_ms;
         rank["last"]["waited_for"] = last->waited_for;
       }
+    }
+    if (seen.agreement) {
+      rank["agreement"] = {{"call", seen.agreement->call},
+                           {"begun_ms_ago", (process.read_ns - seen.agreement->since_ns) / 1'000'000}};
     }
     if (seen.transfer) rank["transfer"] = describe(*seen.transfer);
     if (seen.wait) rank["waits"] = {{"ms", seen.wait->ms}, {"ranks", seen.wait->ranks}, {"others", seen.wait->others}};

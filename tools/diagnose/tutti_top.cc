@@ -48,6 +48,7 @@ std::string state_text(const observe::SeenProcess& process, const observe::SeenR
   if (!rank.failure.empty()) return "failed";
   if (process.stopped()) return "stopped";
   if (rank.wait) return fmt::format("waits {} for {}", describe_time(rank.wait->ms), describe_awaited(*rank.wait));
+  if (rank.agreement) return "in " + rank.agreement->call;
   return rank.inside ? "inside" : "outside";
 }
 

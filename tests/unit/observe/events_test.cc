@@ -113,6 +113,18 @@ TEST_CASE("events: the end of an operation ends its wait") {
   CHECK_FALSE(rank.calls.back().ended_ns);
 }
 
+TEST_CASE("events: the outermost agreement counts") {
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  {
+    const EventRing::Agreeing outer(*ring, "tuttiCommShrink");
+    { const EventRing::Agreeing inner(*ring, "tuttiCommCreateGroup"); }
+    const SeenRank rank = seen().at(0);
+    REQUIRE(rank.agreement);
+    CHECK(rank.agreement->call == "tuttiCommShrink");
+  }
+  CHECK_FALSE(seen().at(0).agreement);
+}
+
 TEST_CASE("events: numbers wrap around") {
   const auto ring = EventRing::open(kCommunicator, 0, 2);
   for (int i = -3; i <= 3; ++i) call(*ring, static_cast<std::uint32_t>(i), 4);

@@ -37,7 +37,7 @@ class Job:
             process.communicate()
 
     def diagnose(self, *arguments):
-        return subprocess.run([tutti, "diagnose", *arguments, *(str(p.pid) for p in self.ranks)], text=True,
+        return subprocess.run([tutti, "diagnose", "--after", "1", *arguments, *(str(p.pid) for p in self.ranks)], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
     def findings(self, enough, stuck=True):
@@ -96,6 +96,11 @@ with Job(0, "receive") as job:
     found, told = job.findings(lambda found: found.get("conclusion") == ["ranks 0-2 wait for each other"])
     assert found["operation"] == [f"rank {rank} is in a receive of 400 bytes from rank {(rank + 1) % RANKS}"
                                   for rank in range(RANKS)], found
+
+# A rank that agrees alone.
+with Job(1, "agree") as job:
+    found, told = job.findings(lambda found: found.get("conclusion") == [f"look at {job.name(0)}, {job.name(2)}"])
+    assert any(text.startswith("rank 1 has been in tuttiCommAgree, for ") for text in found["operation"]), found
 
 # Ranks that call different operations: the communicator has failed.
 with Job(1, "count") as job:

@@ -1,7 +1,7 @@
 /* A rank of a job that stands still. Usage: diagnosed_rank RANK HOW: all ranks reduce, then that rank stops itself
- * (stop), waits for a byte on its standard input (late) or reduces another count (count), while the others reduce once
- * more; or all ranks wait for a message of the next one (receive); or that rank computes for some milliseconds before
- * each of many reductions (slow). */
+ * (stop), calls tuttiCommAgree alone (agree), waits for a byte on its standard input (late) or reduces another count
+ * (count), while the others reduce once more; or all ranks wait for a message of the next one (receive); or that rank
+ * computes for some milliseconds before each of many reductions (slow). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +26,12 @@ int main(int argc, char** argv) {
     if (strcmp(argv[2], "stop") == 0) raise(SIGSTOP);
     if (strcmp(argv[2], "late") == 0) getchar();
     if (strcmp(argv[2], "count") == 0) count = 50;
+    if (strcmp(argv[2], "agree") == 0) {
+      uint64_t flag = 1;
+      return tuttiCommAgree(comm, &flag) == tuttiSuccess ? 1 : 0;
+    }
+  } else if (strcmp(argv[2], "agree") == 0) {
+    return getchar() == EOF;
   }
   if (strcmp(argv[2], "receive") == 0) {
     return tuttiRecv(values, count, tuttiFloat32, (rank + 1) % size, comm, NULL) == tuttiSuccess ? 1 : 0;

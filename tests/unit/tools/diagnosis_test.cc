@@ -110,6 +110,11 @@ TEST_CASE("diagnosis: ranks that run, or do nothing, are not stuck") {
   CHECK(text_of(all[0], Finding::Kind::kBehind).empty());
   wait_for(&processes[0], {1}, 300);
   CHECK_FALSE(tools::diagnose(processes).at(0).stuck);
+  // Long inside, but it gets no processor to say that it waits.
+  processes = {process(0, 2, {all_reduce(7, 9)}, true), process(1, 2, {all_reduce(6, 9)}, false)};
+  all = tools::diagnose(processes);
+  CHECK(all.at(0).stuck);
+  CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
   processes = {process(0, 2, {}, false), process(1, 2, {}, false)};
   all = tools::diagnose(processes);
   CHECK_FALSE(all.at(0).stuck);
@@ -118,6 +123,18 @@ TEST_CASE("diagnosis: ranks that run, or do nothing, are not stuck") {
   CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kOperation) ==
         "ranks 0, 1 are in no collective; the last was operation 7, all_reduce(count 100, float, sum), which began "
         "3.0 s ago");
+}
+
+TEST_CASE("diagnosis: ranks in an agreement wait for those that are not") {
+  std::vector<SeenProcess> processes{process(0, 2, {all_reduce(7, 30)}, false),
+                                     process(1, 2, {all_reduce(7, 30)}, false)};
+  processes[0].ranks[0].agreement = SeenRank::Agreement{"tuttiCommShrink", kNow - 8 * kSecond};
+  const auto all = tools::diagnose(processes);
+  CHECK(all.at(0).stuck);
+  CHECK(text_of(all[0], Finding::Kind::kOperation).find("rank 0 has been in tuttiCommShrink, for 8.0 s") !=
+        std::string::npos);
+  CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
+  CHECK_FALSE(tools::diagnose(processes, 9'000).at(0).stuck);
 }
 
 TEST_CASE("diagnosis: the awaited rank is looked at if all ranks have called") {
