@@ -272,15 +272,23 @@ KINDS["adam"]([torch.zeros(1, requires_grad=True)])
 
 
 def alone(kind: str, steps: int = 4) -> list[torch.Tensor]:
-    """Training of one process with the whole batch."""
-    network = model()
-    optimizer = KINDS[kind](network.parameters())
-    for step in range(steps):
-        optimizer.zero_grad()
-        inputs, targets = batch(step)
-        torch.nn.functional.mse_loss(network(inputs), targets).backward()
-        optimizer.step()
-    return [p.detach() for p in network.parameters()]
+    """Training of one process with the whole batch.
+
+    Not of this one: once torch has gone backward in a process, neither it nor its forks can use devices that are
+    registered later, and other tests do that.
+    """
+
+    def train(rank: int, folder: str) -> list[torch.Tensor]:
+        network = model()
+        optimizer = KINDS[kind](network.parameters())
+        for step in range(steps):
+            optimizer.zero_grad()
+            inputs, targets = batch(step)
+            torch.nn.functional.mse_loss(network(inputs), targets).backward()
+            optimizer.step()
+        return [p.detach() for p in network.parameters()]
+
+    return ranks.fork_ranks(1, train)[0]
 
 
 def distributed(kind: str, passes: int, steps: int = 4, **options) -> list[torch.Tensor]:
