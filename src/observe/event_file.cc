@@ -85,10 +85,10 @@ class EventFile final : public ForkAware {
   Status open() TUTTI_REQUIRES(mutex_) {
     auto fd = make_growing_memfd(kFileName);
     if (!fd.is_ok()) return fd.status();
-    fd_ = std::move(*fd);
-    if (Status s = allocate(0, kHeaderBytes); !s.is_ok()) return s;
-    void* const mapped = ::mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+    if (Status s = allocate(*fd, 0, kHeaderBytes); !s.is_ok()) return s;
+    void* const mapped = ::mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
     if (mapped == MAP_FAILED) return map_error("mapping the events", errno);
+    fd_ = std::move(*fd);
     header_ = static_cast<Header*>(mapped);
     is_own_ = true;
     ++number_;
@@ -110,15 +110,15 @@ class EventFile final : public ForkAware {
   }
 
   // Memory that is missing is an error here, and not a SIGBUS at the first write.
-  Status allocate(std::size_t at, std::size_t bytes) TUTTI_REQUIRES(mutex_) {
-    if (Status s = grow_memfd(fd_, at + bytes); !s.is_ok()) return s;
-    if (::fallocate(fd_.get(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) return {};
+  static Status allocate(const UniqueFd& fd, std::size_t at, std::size_t bytes) {
+    if (Status s = grow_memfd(fd, at + bytes); !s.is_ok()) return s;
+    if (::fallocate(fd.get(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) return {};
     return Status::system("allocating the events", errno);
   }
 
   Status map(RingPlace* place) TUTTI_REQUIRES(mutex_) {
     const std::size_t at = kHeaderBytes + place->index * kRingBytes;
-    if (Status s = allocate(at, kRingBytes); !s.is_ok()) return s;
+    if (Status s = allocate(fd_, at, kRingBytes); !s.is_ok()) return s;
     void* const mapped =
         ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(at));
     if (mapped == MAP_FAILED) return map_error("mapping the events", errno);

@@ -196,6 +196,18 @@ TEST_CASE("events: without a descriptor, the ring serves its process alone") {
   CHECK(seen().size() == 1);
 }
 
+TEST_CASE("events: a file that may not grow leaves no descriptor") {
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const int before = open_descriptors();
+  const rlimit none{0, limit.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &none) == 0);
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  CHECK(open_descriptors() == before);
+  CHECK(seen().empty());
+}
+
 TEST_CASE("events: a forked child leaves its parent's rings as they are", "[fork]") {
   auto ring = EventRing::open(kCommunicator, 0, 2);
   call(*ring, 1, 4);
