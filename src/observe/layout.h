@@ -40,7 +40,7 @@ inline constexpr std::size_t kHeaderBytes = 4096;
 static_assert(sizeof(Header) <= kHeaderBytes);
 
 inline constexpr std::uint32_t kEvents = 64;  // a power of two
-inline constexpr std::uint32_t kPlans = 64;
+inline constexpr std::uint32_t kPlans = 32;
 inline constexpr std::uint32_t kAwaited = 8;
 
 // One collective. `state` is written(number) while call, root, count and before are those of the collective with this
@@ -101,7 +101,7 @@ struct Ring {
   std::array<PlanText, kPlans> plans;
   std::array<Event, kEvents> events;
 };
-inline constexpr std::size_t kRingBytes = 12288;  // whole pages
+inline constexpr std::size_t kRingBytes = 8192;  // whole pages; the first calls need only one
 static_assert(sizeof(Ring) <= kRingBytes && kRingBytes % 4096 == 0);
 
 }  // namespace tutti::internal::observe
