@@ -146,20 +146,20 @@ class EventFile final : public ForkAware {
   std::vector<bool> used_ TUTTI_GUARDED_BY(mutex_);    // by index
 };
 
-constinit FirstUse<EventFile, Surplus::kKept> file;
+constinit FirstUse<EventFile, Surplus::kKept> event_file;
 
 }  // namespace
 
 RingPlace take_ring() {
   RingPlace place;
-  const Status made = file.get().take(&place);
+  const Status made = event_file.get().take(&place);
   if (made.is_ok()) return place;
   log::debug("other processes cannot read the events of this rank: " + made.message());
   return {};
 }
 
 void give_back(const RingPlace& place) {
-  file.get().give_back(place);
+  event_file.get().give_back(place);
 }
 
 }  // namespace tutti::internal::observe
