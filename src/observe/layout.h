@@ -53,9 +53,8 @@ struct alignas(64) Event {
   Word<std::uint64_t> count;
   Word<std::uint64_t> before;  // a hash of all collectives before
   Word<std::uint32_t> plan;    // the hash of how the rank runs it, whose text is in Ring::plans; 0: not known yet
-  Word<std::uint32_t> unused;
-  Word<std::uint64_t> begun;  // ticks; 0: not noted yet
-  Word<std::uint64_t> ended;  // ticks; before `begun`: it has not ended, or too soon to be measured
+  Word<std::uint64_t> begun;   // ticks; 0: not noted yet
+  Word<std::uint64_t> ended;   // ticks; before `begun`: it has not ended, or too soon to be measured
   // The longest time in which nothing moved, in ms; in the upper half the first of the ranks for which this one waited,
   // plus 1. 0: no wait was long enough to be noted.
   Word<std::uint64_t> waited;

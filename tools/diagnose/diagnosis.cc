@@ -159,9 +159,13 @@ class Examination {
       waits = waits || member.ms_since(member.seen->agreement->since_ns) >= after_ms_;
     }
     for (const auto& [call, ranks] : agreeing) {
+      std::int64_t longest_ms = 0;
+      for (const int rank : ranks) {
+        const Member& member = members_.at(rank);
+        longest_ms = std::max(longest_ms, member.ms_since(member.seen->agreement->since_ns));
+      }
       add(Finding::Kind::kOperation, ranks,
-          fmt::format("{} {} been in {}, for {}", list_ranks(ranks), have(ranks), call,
-                      members_.at(ranks.front()).ago(members_.at(ranks.front()).seen->agreement->since_ns)));
+          fmt::format("{} {} been in {}, for {}", list_ranks(ranks), have(ranks), call, describe_time(longest_ms)));
     }
     if (!waits) return;
     result_.stuck = true;
@@ -190,17 +194,17 @@ class Examination {
 
   void tell_inside(const std::vector<int>& ranks) {
     const SeenCall* call = nullptr;
-    std::string time;
+    std::int64_t longest_ms = -1;
     for (const int rank : ranks) {
       const Member& member = members_.at(rank);
       if (member.last() == nullptr) continue;
-      if (call == nullptr || member.last()->begun_ns < call->begun_ns) time.clear();
-      if (time.empty() && member.last()->begun_ns) time = " for " + member.ago(*member.last()->begun_ns);
       call = member.last();
+      if (call->begun_ns) longest_ms = std::max(longest_ms, member.ms_since(*call->begun_ns));
     }
     if (call == nullptr) return;
     add(Finding::Kind::kOperation, ranks,
-        fmt::format("{} {} been in {}{}", list_ranks(ranks), have(ranks), describe(*call), time));
+        fmt::format("{} {} been in {}{}", list_ranks(ranks), have(ranks), describe(*call),
+                    longest_ms < 0 ? "" : " for " + describe_time(longest_ms)));
   }
 
   // At the front.

@@ -1,5 +1,5 @@
-// Says of the communicators of some processes which ranks are late, stopped, or call something else, and who waits for
-// whom.
+// The diagnosis of some communicators, from what their processes do: the ranks that are late, stopped, or call
+// something else, and the ranks for which others wait.
 #pragma once
 
 #include <cstdint>

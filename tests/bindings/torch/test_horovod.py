@@ -1,12 +1,7 @@
 """Horovod's interface: every operation, and training with the same result as one process with the whole batch."""
 
-import contextlib
-import io
 import os
-import pathlib
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -434,75 +429,3 @@ def test_a_failed_rank_is_named() -> None:
         hvd.shutdown()
 
     ranks.run(2, body, dies=(1,))
-
-
-def test_elastic_state(tmp_path: pathlib.Path) -> None:
-    """Commits are restored in the process, read by a later one, and given to ranks that have none."""
-    path = tmp_path / "state.pt"
-
-    def state_of_seed(seed: int, where: pathlib.Path | None) -> hvd.elastic.TorchState:
-        torch.manual_seed(seed)
-        network = torch.nn.Linear(2, 1)
-        return hvd.elastic.TorchState(network, torch.optim.Adam(network.parameters()), checkpoint=where, epoch=0)
-
-    def first() -> torch.Tensor:
-        state = state_of_seed(1, path)
-        state.epoch = 3
-        state.commit()
-        committed = state.model.weight.detach().clone()
-        state.epoch = 4
-        with torch.no_grad():
-            state.model.weight.zero_()
-        state.restore()
-        assert state.epoch == 3 and torch.equal(state.model.weight, committed)
-        return committed
-
-    def second() -> torch.Tensor:
-        # The rank that has the file is not the first.
-        state = state_of_seed(7 + hvd.rank(), path if hvd.rank() == 1 else None)
-        resets = []
-        state.register_reset_callbacks([lambda: resets.append(hvd.rank())])
-        found = hvd.elastic.run(lambda s: (s.epoch, s.model.weight.detach()))(state)
-        assert found[0] == 3 and resets == [hvd.rank()]
-        return found[1]
-
-    committed = run(2, first)[0]
-    for found in run(2, second):
-        assert torch.equal(found, committed)
-
-
-@pytest.mark.parametrize("launched", (False, True))
-def test_elastic_tells_what_follows_a_failure(launched: bool) -> None:
-    def body(rank: int, size: int) -> None:
-        hvd.init()
-        if launched:
-            os.environ["TORCHELASTIC_RESTART_COUNT"] = "0"
-
-        def train(state: hvd.elastic.TorchState) -> None:
-            if rank == 1:
-                os._exit(3)
-            hvd.allreduce(torch.ones(1000))
-            hvd.barrier()
-
-        told = io.StringIO()
-        with contextlib.redirect_stderr(told), pytest.raises(hvd.HorovodInternalError):
-            hvd.elastic.run(train)(hvd.elastic.TorchState(step=0))
-        assert ("TorchState(checkpoint=PATH)" if launched else "use torchrun --max-restarts") in told.getvalue()
-        hvd.shutdown()
-
-    ranks.run(2, body, dies=(1,))
-
-
-def test_elastic_training_goes_on_after_a_failure(tmp_path: pathlib.Path) -> None:
-    program = pathlib.Path(__file__).parents[3] / "examples" / "torch" / "elastic.py"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    done = subprocess.run(
-        [*command, str(program), "--checkpoint", str(tmp_path / "state.pt"), "--fail-at", "25"],
-        capture_output=True,
-        text=True,
-        timeout=forked.LIMIT_S,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    begins = [line for line in done.stdout.splitlines() if "begin with" in line]
-    assert begins == ["2 ranks begin with step 0", "2 ranks begin with step 20"]
-    assert "after 100 steps" in done.stdout and "right" in done.stdout

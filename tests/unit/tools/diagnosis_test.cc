@@ -28,7 +28,7 @@ SeenCall all_reduce(std::uint32_t number, std::int64_t begun_s_ago, std::uint64_
   return call;
 }
 
-// Each rank is a process of its own, with pid 100 + rank.
+// Rank 0 is process 100, rank 1 is process 101, and so on.
 SeenProcess process(int rank, int ranks, std::vector<SeenCall> calls, bool inside) {
   SeenRank seen;
   seen.communicator = 0xabc;
@@ -89,6 +89,14 @@ TEST_CASE("diagnosis: a rank that has not called is named") {
   processes[1].ranks[1].inside = true;
   CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kConclusion) ==
         "look at rank 1 (train, pid 101 on a), which is inside communicator 0000000000000def");
+}
+
+TEST_CASE("diagnosis: of several ranks inside, the longest time counts") {
+  std::vector<SeenProcess> processes{process(0, 3, {all_reduce(7, 12)}, true), process(1, 3, {all_reduce(7, 3)}, true),
+                                     process(2, 3, {all_reduce(7, 9)}, true)};
+  wait_for(&processes[1], {0}, 3'000);
+  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kOperation) ==
+        "ranks 0-2 have been in operation 7, all_reduce(count 100, float, sum) for 12.0 s");
 }
 
 TEST_CASE("diagnosis: a rank that is behind because it waits itself is not the one") {
