@@ -165,6 +165,8 @@ constexpr Variable kVariables[] = {
     {"TUTTI_STRAGGLER_MS", "milliseconds after which survivor mode leaves out a late rank; 0: never", kRankZero,
      &tuttiConfig_t::straggler_ms, kMilliseconds<&Settings::straggler_ms, 0>},
     {"TUTTI_LOG", "error, warn, info or debug", kEachRank, kNoField, kNotASetting, "warn"},
+    {"TUTTI_FLIGHT_RECORDER", "a folder in which the last events of each process stay if it fails or is killed",
+     kEachRank, kNoField, kNotASetting, "(none)"},
     {"TUTTI_BIND", "none, core or numa: binds the thread that makes a communicator", kEachRank, kNoField,
      kWord<&Settings::bind, kBindWords>},
     {"TUTTI_LAUNCHER", "plain, pmix, pmi1, torchrun or slurm: the launcher whose job to join", kEachRank, kNoField,
@@ -207,6 +209,7 @@ constexpr auto kAliases = std::to_array<Alias>({
     {"TUTTI_MASTER_ADDR", "TUTTI_ROOT"},
     {"TUTTI_ROOT_ADDR", "TUTTI_ROOT"},
     {"TUTTI_TOPO_FILE", "TUTTI_TOPOLOGY"},
+    {"TUTTI_DUMP_DIR", "TUTTI_FLIGHT_RECORDER"},
 });
 
 }  // namespace

@@ -40,6 +40,8 @@ Failures::Failures(const Epoch& epoch, std::shared_ptr<CallHistory> history)
 }
 
 Failures::~Failures() {
+  // It may have failed while no call was in flight.
+  if (failed()) (void)guarded([this] { return ring().fail(state_->status().message()), Status(); });
   if (stalls_ == nullptr) return;
   epoch_.waiter().watch_stalls(nullptr);
   if (epoch_.link_maker() != nullptr) epoch_.link_maker()->watch_stalls(nullptr);

@@ -57,9 +57,9 @@ transport::Fingerprint Operations::begin(const Coalesced& coalesced) {
 }
 
 Status Operations::run(const Call& call) {
-  const CallHistory::Inside inside(history_);
   if (failures_.has_ended()) [[unlikely]]
     return failures_.refuse();
+  const CallHistory::Inside inside(history_);
   const transport::Fingerprint fingerprint = begin(call);
   if (is_empty(call) && !epoch_.settings().strict) [[unlikely]] {
     bound_.keep_empty(call, fingerprint);
@@ -94,9 +94,9 @@ Status Operations::go_on_repeated() {
 }
 
 Status Operations::run(const Coalesced& coalesced) {
-  const CallHistory::Inside inside(history_);
   if (failures_.has_ended()) [[unlikely]]
     return failures_.refuse();
+  const CallHistory::Inside inside(history_);
   const transport::Fingerprint fingerprint = begin(coalesced);
   return attempt(
       fingerprint.sequence, [&] { return describe(coalesced.calls().front(), fingerprint, true); },
@@ -114,9 +114,9 @@ Status Operations::run(const Coalesced& coalesced) {
 
 // Transfers are not in the history, which all ranks share.
 Status Operations::run(std::span<const Transfer> transfers) {
-  const CallHistory::Inside inside(history_);
   if (failures_.has_ended()) [[unlikely]]
     return failures_.refuse();
+  const CallHistory::Inside inside(history_);
   if (transfers.empty()) return {};
   failures_.set_transfer(&transfers.front());
   const std::uint32_t number = history_.sequence();

@@ -88,6 +88,7 @@ class CallHistory {
 
  private:
   static_assert(kKept <= observe::kEvents && observe::kEvents % kKept == 0);
+  static_assert(32 % kCollectives == 0);  // a call word begins with 5 bits for the collective
   struct Seen {
     transport::Fingerprint call;  // without its history
     std::uint64_t before = 0;     // hash of all operations before
@@ -119,6 +120,8 @@ class CallHistory {
     const transport::Fingerprint call = executor::make_fingerprint(sequence, word, root, count);
     hash_.store(next(before, call), std::memory_order_relaxed);
     ring_->at().sequence.store(sequence, std::memory_order_relaxed);
+    observe::Word<std::uint64_t>& calls = ring_->at().calls[word % kCollectives];
+    calls.store(calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const transport::Fingerprint fingerprint = executor::with_history(call, before);
     write(fingerprint, before, plan);
     return fingerprint;

@@ -1,34 +1,31 @@
 #include "observe/event_file.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/config.h"
 #include "base/first_use.h"
 #include "base/log.h"
 #include "base/memfd.h"
-#include "base/version.h"
-#include "os/clock.h"
+#include "observe/recorded_file.h"
 #include "os/fork.h"
-#include "os/kernel.h"
-#include "os/ticks.h"
 
 namespace tutti::internal::observe {
 namespace {
 
-void set_text(char* to, std::size_t size, std::string_view text) {
-  const std::size_t length = std::min(size - 1, text.size());
-  std::memcpy(to, text.data(), length);
-  to[length] = '\0';
-}
+// Of failed communicators that a program has given back: rings that stay in a file.
+constexpr std::size_t kMostKept = 64;
 
 class EventFile final : public ForkAware {
  public:
@@ -55,14 +52,17 @@ class EventFile final : public ForkAware {
   void give_back(const RingPlace& place) {
     const MutexLock lock(mutex_);
     const bool own = is_own_ && place.file == number_;
-    if (own) {
+    const bool keeps = own && !path_.empty() && kept_ < kMostKept && place.ring->at.failed.load() != Position::kNot;
+    if (keeps) {
+      ++kept_;
+    } else if (own) {
       place.ring->at.communicator.store(0, std::memory_order_release);
       // The next ring here begins with zeros.
       if (::madvise(place.ring, kRingBytes, MADV_REMOVE) != 0)
         std::memset(static_cast<void*>(place.ring), 0, kRingBytes);
     }
     (void)::munmap(place.ring, kRingBytes);
-    if (!own) return;
+    if (!own || keeps) return;
     used_[place.index] = false;
     close_if_unused();
   }
@@ -83,26 +83,52 @@ class EventFile final : public ForkAware {
   }
 
   Status open() TUTTI_REQUIRES(mutex_) {
+    if (const auto folder = environment_variable("TUTTI_FLIGHT_RECORDER"); folder && open_recorded(*folder)) return {};
     auto fd = make_growing_memfd(kFileName);
-    if (!fd.is_ok()) return fd.status();
-    if (Status s = allocate(*fd, 0, kHeaderBytes); !s.is_ok()) return s;
-    void* const mapped = ::mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
+    return fd.is_ok() ? use(std::move(*fd), {}) : fd.status();
+  }
+
+  bool open_recorded(const std::string& folder) TUTTI_REQUIRES(mutex_) {
+    auto file = make_recorded(folder, kEventsKind);
+    Status made = file.status();
+    if (made.is_ok()) {
+      made = use(std::move(file->fd), file->path);
+      if (!made.is_ok()) (void)::unlink(file->path.c_str());
+    }
+    if (made.is_ok()) {
+      ignore_requests();
+    } else {
+      log::warn(fmt::format("TUTTI_FLIGHT_RECORDER=\"{}\" cannot be used; the events of this process end with it: {}",
+                            folder, made.message()));
+    }
+    return made.is_ok();
+  }
+
+  // Programs that write their state when they are asked are asked by SIGUSR2. Here all is written already; but a
+  // process that has no handler would end.
+  static void ignore_requests() {
+    struct sigaction now {};
+    if (::sigaction(SIGUSR2, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL)
+      return;
+    now.sa_handler = SIG_IGN;
+    (void)::sigaction(SIGUSR2, &now, nullptr);
+  }
+
+  Status use(UniqueFd fd, const std::string& path) TUTTI_REQUIRES(mutex_) {
+    if (Status s = allocate(fd, 0, kHeaderBytes); !s.is_ok()) return s;
+    void* const mapped = ::mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
     if (mapped == MAP_FAILED) return map_error("mapping the events", errno);
-    fd_ = std::move(*fd);
+    fd_ = std::move(fd);
+    path_ = path;
     header_ = static_cast<Header*>(mapped);
     is_own_ = true;
+    kept_ = 0;
     ++number_;
     header_->layout = kLayout;
     header_->rings_at = kHeaderBytes;
     header_->ring_bytes = kRingBytes;
     header_->ring_events = kEvents;
-    header_->pid = ::getpid();  // simulated processes are one process
-    std::array<char, 256> host{};
-    (void)os::kernel().gethostname(host.data(), host.size() - 1);
-    set_text(header_->host.data(), header_->host.size(), host.data());
-    set_text(header_->version.data(), header_->version.size(), library_version());
-    header_->ticks = ticks();
-    header_->monotonic_ns = now_ns();
+    set_origin(&header_->origin);
     // A reader that finds it finds the rest.
     std::atomic_thread_fence(std::memory_order_release);
     header_->magic = kMagic;
@@ -112,8 +138,7 @@ class EventFile final : public ForkAware {
   // Memory that is missing is an error here, and not a SIGBUS at the first write.
   static Status allocate(const UniqueFd& fd, std::size_t at, std::size_t bytes) {
     if (Status s = grow_memfd(fd, at + bytes); !s.is_ok()) return s;
-    if (::fallocate(fd.get(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) return {};
-    return Status::system("allocating the events", errno);
+    return allocate_file(fd.get(), at, bytes).with_context("the events");
   }
 
   Status map(RingPlace* place) TUTTI_REQUIRES(mutex_) {
@@ -127,19 +152,24 @@ class EventFile final : public ForkAware {
     return {};
   }
 
+  // Not if a ring is kept there: the next ones are added to that file.
   void close_if_unused() TUTTI_REQUIRES(mutex_) {
     if (header_ != nullptr && std::find(used_.begin(), used_.end(), true) == used_.end()) close();
   }
 
   void close() TUTTI_REQUIRES(mutex_) {
+    if (is_own_ && !path_.empty()) (void)::unlink(path_.c_str());
     (void)::munmap(header_, kHeaderBytes);
     header_ = nullptr;
+    path_.clear();
     fd_.reset();
     used_.clear();
   }
 
   Mutex mutex_;
   UniqueFd fd_ TUTTI_GUARDED_BY(mutex_);
+  std::string path_ TUTTI_GUARDED_BY(mutex_);          // of a file in a folder; empty: of a memfd
+  std::size_t kept_ TUTTI_GUARDED_BY(mutex_) = 0;      // rings of failed communicators, in used_
   Header* header_ TUTTI_GUARDED_BY(mutex_) = nullptr;  // null: there is no file
   std::uint64_t number_ TUTTI_GUARDED_BY(mutex_) = 0;  // of the file, among those of this process
   bool is_own_ TUTTI_GUARDED_BY(mutex_) = true;        // false in a forked child that has its parent's

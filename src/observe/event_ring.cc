@@ -56,7 +56,8 @@ void EventRing::name_plan(std::uint32_t hash, std::string_view text) {
 
 void EventRing::set_inside(bool inside) {
   at().inside.store(inside ? 1 : 0, std::memory_order_relaxed);
-  if (inside) return;
+  // What the rank was in when the communicator failed stays to be read.
+  if (inside || has_failed()) return;
   if (at().transfer.load(std::memory_order_relaxed) != 0) {
     at().transfer.store(0, std::memory_order_relaxed);
   } else {
@@ -74,7 +75,7 @@ void EventRing::note_wait(std::int64_t waited_ms, const std::vector<int>& awaite
   for (std::size_t i = 0; i < std::min<std::size_t>(awaited.size(), kAwaited); ++i) {
     at().awaited[i].store(awaited[i], std::memory_order_relaxed);
   }
-  at().seen_ns.store(now_ns(), std::memory_order_relaxed);
+  at().seen_ns.store(set_mark(), std::memory_order_relaxed);
   if (awaited.empty() || at().transfer.load(std::memory_order_relaxed) != 0) return;
   Word<std::uint64_t>& longest = event(at().sequence.load(std::memory_order_relaxed)).waited;
   const auto ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(waited_ms, 1, UINT32_MAX));
@@ -105,9 +106,18 @@ EventRing::Agreeing::~Agreeing() {
 }
 
 void EventRing::fail(std::string_view error) {
-  if (at().failed.load(std::memory_order_relaxed) != 0) return;
+  if (has_failed()) return;
   std::memcpy(at().failure.data(), error.data(), std::min(error.size(), at().failure.size() - 1));
-  at().failed.store(1, std::memory_order_release);
+  at().failed_ns.store(set_mark(), std::memory_order_relaxed);
+  const bool inside = at().inside.load(std::memory_order_relaxed) != 0;
+  at().failed.store(inside ? Position::kInside : Position::kOutside, std::memory_order_release);
+}
+
+std::int64_t EventRing::set_mark() {
+  const std::int64_t now = now_ns();
+  at().mark_ticks.store(ticks(), std::memory_order_relaxed);
+  at().mark_ns.store(now, std::memory_order_release);
+  return now;
 }
 
 }  // namespace tutti::internal::observe

@@ -50,11 +50,14 @@ class EventRing {
    private:
     EventRing* ring_;  // null: a nested one
   };
-  // The first error stays.
+  // The first error stays. `transfer` and the wait of this moment are kept, for those that read the ring later.
   void fail(std::string_view error);
 
  private:
   struct Unshared;
+  [[nodiscard]] bool has_failed() const { return at().failed.load(std::memory_order_relaxed) != Position::kNot; }
+  // Returns the time.
+  std::int64_t set_mark();
   EventRing(const RingPlace& place, std::unique_ptr<Unshared> unshared);
 
   const RingPlace place_;

@@ -1,6 +1,6 @@
 // The layout of the file in which a process writes what its communicators do. Other processes read the file while its
 // writer runs, computes, is stopped, or dumps core: "/memfd:tutti-events" among the descriptors of the process in
-// /proc.
+// /proc. With TUTTI_FLIGHT_RECORDER=DIR it is a file in DIR, which outlives its writer (recorded_file.h).
 //
 // The file begins with a Header. Rings of kRingBytes each follow at kHeaderBytes, one for each rank that the process
 // has in a communicator. All numbers have the byte order of the machine.
@@ -11,10 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/collectives.h"
+#include "observe/origin.h"
+
 namespace tutti::internal::observe {
 
 inline constexpr std::array<char, 8> kMagic{'t', 'u', 't', 't', 'i', 'E', 'V', '\0'};
-inline constexpr std::uint32_t kLayout = 1;  // other numbers cannot be read
+inline constexpr std::uint32_t kLayout = 2;  // other numbers cannot be read
 inline constexpr char kFileName[] = "tutti-events";
 
 template <class T>
@@ -28,13 +31,8 @@ struct Header {
   std::uint32_t rings_at;     // kHeaderBytes
   std::uint32_t ring_bytes;   // kRingBytes
   std::uint32_t ring_events;  // kEvents
-  std::int64_t pid;           // a forked child has its parent's file open
-  // Of one moment: with those of another, they give the speed of the counter.
-  std::uint64_t ticks;
-  std::int64_t monotonic_ns;  // CLOCK_MONOTONIC
+  Origin origin;
   Word<std::uint32_t> rings;  // how many have been used; some may be free again
-  std::array<char, 64> host;
-  std::array<char, 32> version;  // of the library
 };
 inline constexpr std::size_t kHeaderBytes = 4096;
 static_assert(sizeof(Header) <= kHeaderBytes);
@@ -76,15 +74,24 @@ struct Position {
   Word<std::uint64_t> transfer_bytes;
   // The last long wait. The rank writes it every 50 ms or more often as long as nothing moves.
   Word<std::int64_t> waited_ms;
-  Word<std::int64_t> seen_ns;    // CLOCK_MONOTONIC of this report; 0: none since the operation began
+  Word<std::int64_t> seen_ns;  // CLOCK_MONOTONIC of this report; 0: none since the operation began
+  // Of one moment, some time after that of Header.
+  Word<std::uint64_t> mark_ticks;
+  Word<std::int64_t> mark_ns;    // CLOCK_MONOTONIC; written last; 0: none yet
   Word<std::uint32_t> awaiting;  // ranks for whose data or room it waits; at most kAwaited are listed
   std::array<Word<std::int32_t>, kAwaited> awaited;
   // A call that the ranks agree on, beside operations: tuttiCommAgree, tuttiCommShrink, ...
   Word<std::int64_t> agreeing_since_ns;  // CLOCK_MONOTONIC; 0: none. The text is complete before
   std::array<char, 64> agreement;
-  // The error that has failed the communicator.
-  Word<std::uint32_t> failed;
+  // The error that has failed the communicator, and whether the rank was in an operation then. `transfer` and the last
+  // wait stay as they were.
+  Word<std::int64_t> failed_ns;  // CLOCK_MONOTONIC
+  Word<std::uint32_t> failed;    // Failed; written last
   std::array<char, 308> failure;
+  // How many operations of each collective have begun.
+  std::array<Word<std::uint64_t>, kCollectives> calls;
+
+  enum Failed : std::uint32_t { kNot, kOutside, kInside };
 };
 
 // How a rank runs some of its collectives. The row of a hash is the first free one of kPlanRows from hash % kPlans on;

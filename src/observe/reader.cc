@@ -9,14 +9,18 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "observe/layout.h"
+#include "observe/recorded_file.h"
 #include "os/clock.h"
 #include "os/ticks.h"
 #include "os/unique_fd.h"
@@ -30,6 +34,7 @@ constexpr std::int64_t kFreshNs = 1'000'000'000;
 constexpr std::uint32_t kMostRings = 1 << 16;
 constexpr int kMostRanks = 1 << 20;
 constexpr std::int64_t kMostMs = std::int64_t{1} << 40;
+constexpr std::int64_t kMostNs = std::int64_t{1} << 62;
 constexpr std::int64_t kMeasurableNs = 10'000'000;
 
 struct CloseFolder {
@@ -44,32 +49,40 @@ std::string printable(std::string text) {
   return text;
 }
 
-template <std::size_t size>
-std::string text_of(const std::array<char, size>& text) {
-  return printable({text.data(), ::strnlen(text.data(), size)});
-}
+// A moment in both times. of_ns 0: none.
+struct Moment {
+  std::uint64_t ticks = 0;
+  std::int64_t ns = 0;
+};
 
 // Turns readings of ticks() into times of CLOCK_MONOTONIC.
 class Clock {
  public:
-  // From the times in a file, and the present.
-  explicit Clock(const Header& header)
-      : ticks_(header.ticks), ns_(std::clamp<std::int64_t>(header.monotonic_ns, 0, now_ns())) {
-    const std::int64_t passed_ns = now_ns() - ns_;
-    const auto passed = static_cast<double>(ticks() - ticks_);
+  // `later`: the present, or the last moment that the writer has noted; limit_ns: no time is after it.
+  Clock(const Header& header, const Moment& later, std::int64_t limit_ns)
+      : ticks_(header.origin.ticks),
+        ns_(std::clamp<std::int64_t>(header.origin.monotonic_ns, 0, limit_ns)),
+        limit_ns_(limit_ns),
+        knows_times_(later.ns != 0) {
+    const std::int64_t passed_ns = later.ns - ns_;
+    const auto passed = static_cast<double>(static_cast<std::int64_t>(later.ticks - ticks_));
     // Of a file that is so young, no time matters.
     ns_per_tick_ = passed_ns > kMeasurableNs && passed > 0 ? static_cast<double>(passed_ns) / passed : 0;
   }
-  // Not in the future, whatever the file says.
+  // Not after the limit, whatever the file says.
   [[nodiscard]] std::int64_t ns_of(std::uint64_t reading) const {
     const auto passed = static_cast<double>(static_cast<std::int64_t>(reading - ticks_));
-    const double ns = static_cast<double>(ns_) + passed * ns_per_tick_;
-    return static_cast<std::int64_t>(std::clamp(ns, 0.0, static_cast<double>(now_ns())));
+    return static_cast<std::int64_t>(
+        std::clamp(static_cast<double>(ns_) + passed * ns_per_tick_, 0.0, static_cast<double>(limit_ns_)));
   }
+  [[nodiscard]] std::int64_t limit_ns() const { return limit_ns_; }
+  [[nodiscard]] bool knows_times() const { return knows_times_; }
 
  private:
   std::uint64_t ticks_;
   std::int64_t ns_;
+  std::int64_t limit_ns_;
+  bool knows_times_;
   double ns_per_tick_ = 0;
 };
 
@@ -109,8 +122,10 @@ std::vector<SeenCall> calls_of(const Ring& ring, const Ring& again, const Clock&
     call.plan = plan_of(ring, event.plan.load());
     const std::uint64_t begun = event.begun.load();
     const std::uint64_t ended = event.ended.load();
-    if (begun != 0) call.begun_ns = clock.ns_of(begun);
-    if (begun != 0 && static_cast<std::int64_t>(ended - begun) > 0) call.ended_ns = clock.ns_of(ended);
+    if (begun != 0 && clock.knows_times()) {
+      call.begun_ns = clock.ns_of(begun);
+      if (static_cast<std::int64_t>(ended - begun) > 0) call.ended_ns = clock.ns_of(ended);
+    }
     const std::uint64_t waited = event.waited.load();
     call.waited_ms = static_cast<std::uint32_t>(waited);
     call.waited_for = static_cast<int>(waited >> 32) - 1;
@@ -122,39 +137,73 @@ std::vector<SeenCall> calls_of(const Ring& ring, const Ring& again, const Clock&
   return calls;
 }
 
-SeenRank rank_of(const Ring& ring, const Ring& again, const Clock& clock, bool stopped) {
+// What a reader knows of the writer of a ring, which it cannot see in the ring.
+struct Writer {
+  Clock clock;
+  bool stopped = false;
+  bool past = false;  // it is not known whether the ring is that of a process that still runs
+};
+
+// The wait in the operation in which the rank is, or was when the communicator failed or its process ended.
+std::optional<SeenRank::Wait> wait_of(const Position& at, const SeenRank& seen, const Writer& writer) {
+  const std::int64_t limit_ns = writer.clock.limit_ns();
+  const std::int64_t reported_ns = std::clamp<std::int64_t>(at.seen_ns.load(), 0, limit_ns);
+  if (reported_ns == 0) return std::nullopt;
+  std::int64_t more_ns = 0;
+  if (seen.failure) {
+    if (!seen.failure->inside) return std::nullopt;
+    more_ns = seen.failure->at_ns - reported_ns;
+  } else {
+    if (!seen.inside) return std::nullopt;
+    // A stopped rank waits on, and does not say so.
+    if (writer.stopped) more_ns = limit_ns - reported_ns;
+    if (!writer.stopped && !writer.past && limit_ns - reported_ns >= kFreshNs) return std::nullopt;
+  }
+  SeenRank::Wait wait;
+  wait.ms = std::clamp<std::int64_t>(at.waited_ms.load(), 0, kMostMs) + std::max<std::int64_t>(0, more_ns / 1'000'000);
+  const std::uint32_t awaiting = at.awaiting.load();
+  wait.others = awaiting > kAwaited;
+  for (std::uint32_t i = 0; i < std::min(awaiting, kAwaited); ++i) {
+    wait.ranks.push_back(std::clamp(at.awaited[i].load(), 0, at.ranks - 1));
+  }
+  std::sort(wait.ranks.begin(), wait.ranks.end());
+  wait.ranks.erase(std::unique(wait.ranks.begin(), wait.ranks.end()), wait.ranks.end());
+  return wait;
+}
+
+SeenRank rank_of(const Ring& ring, const Ring& again, const Writer& writer) {
   const Position& at = ring.at;
+  const std::int64_t limit_ns = writer.clock.limit_ns();
   SeenRank seen;
   seen.communicator = at.communicator.load();
   seen.rank = at.rank;
   seen.ranks = at.ranks;
   seen.number = at.sequence.load();
   seen.inside = at.inside.load() != 0;
-  if (const std::uint32_t kind = at.transfer.load(); kind != 0 && seen.inside) {
+  if (const std::uint32_t failed = at.failed.load(); failed != Position::kNot) {
+    seen.failure = SeenRank::Failure{text_of(at.failure), std::clamp<std::int64_t>(at.failed_ns.load(), 0, limit_ns),
+                                     failed == Position::kInside};
+  }
+  const bool was_inside = seen.failure ? seen.failure->inside : seen.inside;
+  if (const std::uint32_t kind = at.transfer.load(); kind != 0 && was_inside) {
     seen.transfer = SeenRank::Transfer{kind == 1, at.transfer_peer.load(), at.transfer_bytes.load()};
   }
-  const std::int64_t reported_ns = std::clamp<std::int64_t>(at.seen_ns.load(), 0, now_ns());
-  const std::int64_t age_ns = now_ns() - reported_ns;
-  if (seen.inside && reported_ns != 0 && (stopped || age_ns < kFreshNs)) {
-    SeenRank::Wait wait;
-    // A stopped rank waits on, and does not say so.
-    wait.ms = std::clamp<std::int64_t>(at.waited_ms.load(), 0, kMostMs) +
-              (stopped ? std::max<std::int64_t>(0, age_ns / 1'000'000) : 0);
-    const std::uint32_t awaiting = at.awaiting.load();
-    wait.others = awaiting > kAwaited;
-    for (std::uint32_t i = 0; i < std::min(awaiting, kAwaited); ++i) {
-      wait.ranks.push_back(std::clamp(at.awaited[i].load(), 0, at.ranks - 1));
-    }
-    std::sort(wait.ranks.begin(), wait.ranks.end());
-    wait.ranks.erase(std::unique(wait.ranks.begin(), wait.ranks.end()), wait.ranks.end());
-    seen.wait = std::move(wait);
-  }
+  seen.wait = wait_of(at, seen, writer);
   if (const std::int64_t since_ns = at.agreeing_since_ns.load(); since_ns > 0) {
-    seen.agreement = SeenRank::Agreement{text_of(at.agreement), std::min(since_ns, now_ns())};
+    seen.agreement = SeenRank::Agreement{text_of(at.agreement), std::min(since_ns, limit_ns)};
   }
-  if (at.failed.load() != 0) seen.failure = text_of(at.failure);
-  seen.calls = calls_of(ring, again, clock);
+  std::transform(at.calls.begin(), at.calls.end(), seen.counts.begin(), [](const auto& count) { return count.load(); });
+  seen.calls = calls_of(ring, again, writer.clock);
   return seen;
+}
+
+UniqueFd open_file(const std::string& path) {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+}
+
+bool is_regular(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
 }
 
 // The files of events that a process has open: its own, those of a parent that forked it, and one for each copy of the
@@ -166,19 +215,22 @@ Result<std::vector<UniqueFd>> open_events(int pid) {
     if (errno == ENOENT) return Status::invalid_argument(fmt::format("there is no process {}", pid));
     return Status::system(fmt::format("the descriptors of process {}", pid), errno);
   }
-  const std::string wanted = fmt::format("/memfd:{} (deleted)", kFileName);
+  constexpr std::string_view kDeleted = " (deleted)";  // a memfd, and a file that somebody has removed
+  const std::string memfd = fmt::format("/memfd:{}", kFileName);
   std::vector<UniqueFd> files;
   while (const dirent* const entry = ::readdir(folder.get())) {
     const std::string name = path + "/" + entry->d_name;
-    std::array<char, 64> target{};
+    std::array<char, PATH_MAX> target{};
     const ssize_t length = ::readlink(name.c_str(), target.data(), target.size());
-    if (length < 0 || std::string_view(target.data(), static_cast<std::size_t>(length)) != wanted) continue;
+    if (length < 0) continue;
+    std::string_view file(target.data(), static_cast<std::size_t>(length));
+    if (file.ends_with(kDeleted)) file.remove_suffix(kDeleted.size());
+    if (file != memfd && !is_recorded(file, kEventsKind)) continue;
     // It may be another file by now, or one that another process has given that name.
-    UniqueFd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    UniqueFd fd = open_file(name);
     if (!fd.valid() && errno == ENOENT) continue;
     if (!fd.valid()) return Status::system(fmt::format("the events of process {}", pid), errno);
-    struct stat info {};
-    if (::fstat(fd.get(), &info) == 0 && S_ISREG(info.st_mode)) files.push_back(std::move(fd));
+    if (is_regular(fd.get())) files.push_back(std::move(fd));
   }
   return files;
 }
@@ -205,34 +257,95 @@ std::int64_t own_pid(int pid) {
   return pid;
 }
 
-// Appends the ranks of one file.
-Status read_events(const UniqueFd& fd, SeenProcess* process) {
-  auto header = std::make_unique<Header>();
-  // Otherwise it is being made or closed.
-  if (!read_at(fd.get(), header.get(), sizeof(Header), 0) || header->magic != kMagic) return {};
+// False: it is not a file of events yet, or no longer. kRemoteError: of another layout.
+Result<bool> read_header(int fd, const std::string& of, Header* header) {
+  if (!read_at(fd, header, sizeof(Header), 0) || header->magic != kMagic) return false;
   if (header->layout != kLayout || header->rings_at != kHeaderBytes || header->ring_bytes != kRingBytes ||
       header->ring_events != kEvents) {
     return Status::remote(
-        fmt::format("process {} has tutti {}, whose events this program cannot read: use the one of that "
+        fmt::format("{} has tutti {}, whose events this program cannot read: use the one of that "
                     "version",
-                    process->pid, text_of(header->version)));
+                    of, text_of(header->origin.version)));
   }
-  if (header->pid != own_pid(process->pid)) return {};  // of a parent
-  process->host = text_of(header->host);
-  process->version = text_of(header->version);
-  const Clock clock(*header);
-  const std::uint32_t rings = std::min(header->rings.load(), kMostRings);
+  return true;
+}
+
+// Calls use(ring, the same one later) for each communicator.
+template <class Use>
+void for_each_ring(int fd, const Header& header, Use use) {
+  const std::uint32_t rings = std::min(header.rings.load(), kMostRings);
   auto ring = std::make_unique<Ring>();
   auto again = std::make_unique<Ring>();
   for (std::uint32_t i = 0; i < rings; ++i) {
     const std::size_t at = kHeaderBytes + i * kRingBytes;
-    if (!read_at(fd.get(), ring.get(), sizeof(Ring), at) || !read_at(fd.get(), again.get(), sizeof(Ring), at)) break;
+    if (!read_at(fd, ring.get(), sizeof(Ring), at) || !read_at(fd, again.get(), sizeof(Ring), at)) break;
     const Position& own = ring->at;
     if (own.communicator.load() == 0 || own.communicator.load() != again->at.communicator.load()) continue;
     if (own.ranks < 1 || own.ranks > kMostRanks || own.rank < 0 || own.rank >= own.ranks) continue;
-    process->ranks.push_back(rank_of(*ring, *again, clock, process->stopped()));
+    use(*ring, *again);
   }
+}
+
+std::int64_t last_event_ns(const SeenProcess& process) {
+  std::int64_t last = 0;
+  for (const SeenRank& rank : process.ranks) {
+    if (rank.failure) last = std::max(last, rank.failure->at_ns);
+    for (const SeenCall& call : rank.calls) {
+      last = std::max({last, call.begun_ns.value_or(0), call.ended_ns.value_or(0)});
+    }
+  }
+  return last;
+}
+
+// Appends the ranks of one file of a process that lives on this host.
+Status read_events(const UniqueFd& fd, SeenProcess* process) {
+  auto header = std::make_unique<Header>();
+  auto found = read_header(fd.get(), fmt::format("process {}", process->pid), header.get());
+  if (!found.is_ok()) return found.status();
+  if (!*found || header->origin.pid != own_pid(process->pid)) return {};  // of a parent
+  process->host = text_of(header->origin.host);
+  process->version = text_of(header->origin.version);
+  const Moment now{ticks(), now_ns()};
+  for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring& again) {
+    // What has been written after the reading of the header counts as now.
+    const Writer writer{Clock(*header, now, now_ns()), process->stopped(), false};
+    process->ranks.push_back(rank_of(ring, again, writer));
+  });
   return {};
+}
+
+// Of two readings.
+bool same_process(const SeenProcess& a, const SeenProcess& b) {
+  return a.host == b.host && !a.ranks.empty() && !b.ranks.empty() &&
+         a.ranks.front().communicator == b.ranks.front().communicator && a.ranks.front().rank == b.ranks.front().rank;
+}
+
+// A file in a folder. Nothing: it is no longer there, or not complete.
+Result<std::optional<SeenProcess>> read_recorded(const std::string& path) {
+  const UniqueFd fd = open_file(path);
+  if (!fd.valid() && errno == ENOENT) return std::optional<SeenProcess>();
+  if (!fd.valid()) return Status::system(path, errno);
+  if (!is_regular(fd.get())) return Status::remote(path + " is not a file");
+  auto header = std::make_unique<Header>();
+  auto found = read_header(fd.get(), path, header.get());
+  if (!found.is_ok()) return found.status();
+  if (!*found) return std::optional<SeenProcess>();
+  SeenProcess process;
+  process.pid = static_cast<int>(std::clamp<std::int64_t>(header->origin.pid, 0, INT_MAX));
+  process.host = text_of(header->origin.host);
+  process.version = text_of(header->origin.version);
+  process.program = text_of(header->origin.program);
+  process.ended = !is_being_written(fd.get());
+  Moment last;  // that the process has noted
+  for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring&) {
+    const std::int64_t ns = ring.at.mark_ns.load();
+    if (ns > last.ns) last = {ring.at.mark_ticks.load(), ns};
+  });
+  const Writer writer{Clock(*header, last, kMostNs), false, true};
+  for_each_ring(fd.get(), *header,
+                [&](const Ring& ring, const Ring& again) { process.ranks.push_back(rank_of(ring, again, writer)); });
+  process.read_ns = std::max(last.ns, last_event_ns(process));
+  return std::optional<SeenProcess>(std::move(process));
 }
 
 }  // namespace
@@ -272,6 +385,31 @@ SeenProcesses read_all_processes() {
       seen.others.push_back(process.status().message());
     }
   }
+  return seen;
+}
+
+Result<SeenProcesses> read_folder(const std::string& folder) {
+  auto paths = find_recorded(folder, kEventsKind);
+  if (!paths.is_ok()) return paths.status();
+  SeenProcesses seen;
+  for (const std::string& path : *paths) {
+    auto process = read_recorded(path);
+    if (process.status().code() == Code::kSystemError) ++seen.unreadable;
+    if (process.status().code() == Code::kRemoteError) seen.others.push_back(process.status().message());
+    if (!process.is_ok() || !*process || (*process)->ranks.empty()) continue;
+    // One that lives here can be seen better.
+    if (!(*process)->ended) {
+      auto living = read_process((*process)->pid);
+      if (living.is_ok() && same_process(**process, *living)) **process = std::move(*living);
+    }
+    seen.processes.push_back(std::move(**process));
+  }
+  // Times of one host can be compared.
+  std::map<std::string, std::int64_t> last_ns;
+  for (const SeenProcess& process : seen.processes) {
+    last_ns[process.host] = std::max(last_ns[process.host], process.read_ns);
+  }
+  for (SeenProcess& process : seen.processes) process.read_ns = last_ns[process.host];
   return seen;
 }
 

@@ -1,14 +1,16 @@
-// Reads what the communicators of other processes of this host are doing, from their files of events (layout.h). Stops
-// no process, and needs nothing from it: it may compute, wait, be stopped, or dump core.
+// Reads what the communicators of other processes are doing, or were doing when they ended, from their files of events
+// (layout.h). Stops no process, and needs nothing from it: it may compute, wait, be stopped, or dump core.
 //
 // Threads: any; no function here has state.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/collectives.h"
 #include "base/status.h"
 
 namespace tutti::internal::observe {
@@ -52,8 +54,16 @@ struct SeenRank {
     std::int64_t since_ns = 0;  // CLOCK_MONOTONIC
   };
   std::optional<Agreement> agreement;
-  std::string failure;          // the error that has failed the communicator; empty: none
-  std::vector<SeenCall> calls;  // the last ones, oldest first
+  // The error that has failed the communicator. `inside`: whether the rank was in an operation then; if so, the
+  // operation, the transfer and the wait are those of that moment.
+  struct Failure {
+    std::string error;
+    std::int64_t at_ns = 0;  // CLOCK_MONOTONIC
+    bool inside = false;
+  };
+  std::optional<Failure> failure;
+  std::array<std::uint64_t, kCollectives> counts{};  // of the operations of each collective that have begun
+  std::vector<SeenCall> calls;                       // the last ones, oldest first
 
   // Null: it has called no collective, or is just calling one.
   [[nodiscard]] const SeenCall* last() const {
@@ -66,8 +76,9 @@ struct SeenProcess {
   std::string host;
   std::string program;       // its command's name
   std::string version;       // of its library
-  char state = '?';          // as in proc(5): R, S, D, T, Z, ...
-  std::int64_t read_ns = 0;  // CLOCK_MONOTONIC when it was read
+  char state = '?';          // as in proc(5): R, S, D, T, Z, ...; '?': not known
+  bool ended = false;        // it exists no longer
+  std::int64_t read_ns = 0;  // CLOCK_MONOTONIC of its host when it was read; if `ended`: of the last event on that host
   std::vector<SeenRank> ranks;
 
   [[nodiscard]] bool stopped() const { return state == 'T' || state == 't'; }
@@ -85,5 +96,9 @@ struct SeenProcesses {
 
 // All processes of this host that have communicators and may be read.
 SeenProcesses read_all_processes();
+
+// The processes of any host whose files are in the folder, which they have named in TUTTI_FLIGHT_RECORDER.
+// kInvalidArgument: there is no such folder; kSystemError: it may not be read.
+Result<SeenProcesses> read_folder(const std::string& folder);
 
 }  // namespace tutti::internal::observe

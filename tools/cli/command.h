@@ -25,6 +25,7 @@ Run add_doctor(CLI::App& app, CLI::App** chosen);
 Run add_simulate(CLI::App& app, CLI::App** chosen);
 Run add_diagnose(CLI::App& app, CLI::App** chosen);
 Run add_top(CLI::App& app, CLI::App** chosen);
+Run add_report(CLI::App& app, CLI::App** chosen);
 Run add_explain(CLI::App& app, CLI::App** chosen);
 Run add_tune(CLI::App& app, CLI::App** chosen);
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/rank_list.h"
@@ -24,8 +25,11 @@ struct Member {
   const SeenRank* seen = nullptr;
 
   [[nodiscard]] const SeenCall* last() const { return seen->last(); }
+  // Of an ended process: when its communicator failed.
+  [[nodiscard]] bool inside() const { return process->ended && seen->failure ? seen->failure->inside : seen->inside; }
   [[nodiscard]] std::int64_t ms_since(std::int64_t ns) const {
-    return std::max<std::int64_t>(0, (process->read_ns - ns) / 1'000'000);
+    const std::int64_t until_ns = process->ended && seen->failure ? seen->failure->at_ns : process->read_ns;
+    return std::max<std::int64_t>(0, (until_ns - ns) / 1'000'000);
   }
   [[nodiscard]] std::string ago(std::int64_t ns) const { return describe_time(ms_since(ns)); }
 };
@@ -59,6 +63,7 @@ class Examination {
   void run() {
     tell_failures();
     tell_stopped();
+    tell_ended();
     tell_differences();
     tell_operations();
     tell_agreements();
@@ -78,10 +83,34 @@ class Examination {
   // A program may keep a failed communicator for as long as it likes.
   void tell_failures() {
     for (const auto& [rank, member] : members_) {
-      if (member.seen->failure.empty()) continue;
+      if (!member.seen->failure) continue;
+      result_.failed = true;
       if (member.seen->inside) result_.stuck = true;
-      add(Finding::Kind::kFailed, {rank}, fmt::format("it has failed on rank {}: {}", rank, member.seen->failure));
+      add(Finding::Kind::kFailed, {rank},
+          fmt::format("it has failed on rank {}: {}", rank, member.seen->failure->error));
     }
+  }
+
+  // A rank that ends without a failure of its own lets the others wait.
+  void tell_ended() {
+    std::vector<int> ended;
+    for (const auto& [rank, member] : members_) {
+      if (member.process->ended && !member.seen->failure) ended.push_back(rank);
+    }
+    for (const int rank : ended) {
+      const Member& member = members_.at(rank);
+      const bool agrees = member.seen->agreement.has_value();
+      add(Finding::Kind::kEnded, {rank},
+          fmt::format("the process of {} has ended, {} {}", one(rank, member),
+                      member.inside() || agrees ? "in" : "after",
+                      agrees                     ? member.seen->agreement->call
+                      : member.seen->transfer    ? "a " + describe(*member.seen->transfer)
+                      : member.last() != nullptr ? describe(*member.last())
+                      : member.seen->number == 0 ? std::string("no collective")
+                                                 : fmt::format("operation {}", member.seen->number)));
+      if (ended.size() < members_.size()) suspects_.insert(rank);
+    }
+    if (!ended.empty() && ended.size() < members_.size()) result_.stuck = true;
   }
 
   void tell_stopped() {
@@ -135,7 +164,7 @@ class Examination {
       } else if (member.seen->number != front()) {
         behind.push_back(rank);
       } else {
-        (member.seen->inside ? inside : outside).push_back(rank);
+        (member.inside() ? inside : outside).push_back(rank);
         waits = waits || member.seen->wait.has_value() || is_long_inside(member);
       }
     }
@@ -176,7 +205,7 @@ class Examination {
 
   // A rank that gets no processor does not say that it waits.
   [[nodiscard]] bool is_long_inside(const Member& member) const {
-    return member.seen->inside && member.last() != nullptr && member.last()->begun_ns &&
+    return member.inside() && member.last() != nullptr && member.last()->begun_ns &&
            member.ms_since(*member.last()->begun_ns) >= after_ms_;
   }
 
@@ -233,7 +262,7 @@ class Examination {
     std::string where;
     if (last == nullptr) {
       where = member.seen->number == 0 ? "; it has called no collective" : "";
-    } else if (member.seen->inside) {
+    } else if (member.inside()) {
       where = fmt::format("; it is still in {}{}", describe(*last),
                           last->begun_ns ? ", for " + member.ago(*last->begun_ns) : "");
     } else {
@@ -302,10 +331,15 @@ class Examination {
       if (members_.find(rank) == members_.end()) unread.push_back(rank);
     }
     if (unread.empty()) return;
+    const bool past =
+        std::any_of(members_.begin(), members_.end(), [](const auto& member) { return member.second.process->ended; });
+    const char* const they = unread.size() == 1 ? "it" : "they";
     add(Finding::Kind::kUnread, unread,
-        fmt::format(
-            "{} {} not found here: on another host, in another container or of another user, or {} left or died",
-            list_ranks(unread), unread.size() == 1 ? "was" : "were", unread.size() == 1 ? "it has" : "they have"));
+        past ? fmt::format("{} {} no file here: {} {} left without a failure, or ran elsewhere", list_ranks(unread),
+                           have(unread), they, have(unread))
+             : fmt::format("{} {} not found here: on another host, in another container or of another user, or {} {} "
+                           "left or died",
+                           list_ranks(unread), unread.size() == 1 ? "was" : "were", they, have(unread)));
   }
 
   // Those for which others wait, and which wait for none themselves; if there is none, the ranks that wait for each
@@ -347,7 +381,7 @@ class Examination {
     if (found == members_.end()) return fmt::format("rank {}, which was not found here", rank);
     std::string text = one(rank, found->second);
     for (const SeenRank& other : found->second.process->ranks) {
-      if (other.communicator == result_.id || !other.inside) continue;
+      if (other.communicator == result_.id || !other.inside || found->second.process->ended) continue;
       return text + fmt::format(", which is inside communicator {:016x}", other.communicator);
     }
     return text;
@@ -399,7 +433,7 @@ std::vector<CommunicatorFindings> diagnose(const std::vector<SeenProcess>& proce
     all.push_back(std::move(findings));
   }
   std::stable_sort(all.begin(), all.end(), [](const CommunicatorFindings& a, const CommunicatorFindings& b) {
-    return a.stuck != b.stuck ? a.stuck : a.ranks > b.ranks;
+    return std::tuple(a.stuck, a.failed, a.ranks) > std::tuple(b.stuck, b.failed, b.ranks);
   });
   return all;
 }

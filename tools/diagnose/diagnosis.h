@@ -15,6 +15,7 @@ struct Finding {
   enum class Kind : std::uint8_t {
     kFailed,
     kStopped,
+    kEnded,
     kDiffers,
     kOperation,
     kBehind,
@@ -31,7 +32,9 @@ struct Finding {
 struct CommunicatorFindings {
   std::uint64_t id = 0;
   int ranks = 0;
-  bool stuck = false;  // a rank waits for long, or its process is stopped, or it waits in a failed communicator
+  bool stuck = false;  // a rank waits for long, or its process is stopped, or it waits in a failed communicator;
+                       // or did so when its process ended
+  bool failed = false;
   std::vector<Finding> findings;
 };
 
@@ -42,7 +45,7 @@ inline constexpr std::int64_t kLateNs = 200'000;
 inline constexpr int kLeastCompared = 16;  // operations
 
 // after_ms: how long a wait is long. Communicators whose ranks are all outside of operations have a finding, too. Those
-// that are stuck come first.
+// that are stuck come first, then those that have failed.
 std::vector<CommunicatorFindings> diagnose(const std::vector<observe::SeenProcess>& processes,
                                            std::int64_t after_ms = kStuckMs);
 

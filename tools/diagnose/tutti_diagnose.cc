@@ -1,6 +1,7 @@
 // tutti diagnose: why running jobs stand still.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 
 #include "diagnosis.h"
 #include "observe/reader.h"
+#include "places.h"
 #include "tools/cli/command.h"
 
 namespace tutti::internal::tools {
@@ -18,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::vector<int> pids;  // empty: all of this host
+  std::vector<std::string> places;  // ids of processes, and folders; empty: all processes of this host
   double after_s = 5;
   bool as_json = false;
 };
@@ -27,6 +29,7 @@ const char* name_of(Finding::Kind kind) {
   switch (kind) {
     case Finding::Kind::kFailed: return "failed";
     case Finding::Kind::kStopped: return "stopped";
+    case Finding::Kind::kEnded: return "ended";
     case Finding::Kind::kDiffers: return "different calls";
     case Finding::Kind::kOperation: return "operation";
     case Finding::Kind::kBehind: return "behind";
@@ -65,12 +68,13 @@ Json json_of(const observe::SeenProcess& process) {
     }
     if (seen.transfer) rank["transfer"] = describe(*seen.transfer);
     if (seen.wait) rank["waits"] = {{"ms", seen.wait->ms}, {"ranks", seen.wait->ranks}, {"others", seen.wait->others}};
-    if (!seen.failure.empty()) rank["failure"] = seen.failure;
+    if (seen.failure) rank["failure"] = seen.failure->error;
     ranks.push_back(std::move(rank));
   }
   return {{"pid", process.pid},         {"host", process.host},
           {"program", process.program}, {"state", std::string(1, process.state)},
-          {"version", process.version}, {"ranks", std::move(ranks)}};
+          {"ended", process.ended},     {"version", process.version},
+          {"ranks", std::move(ranks)}};
 }
 
 void print_json(const std::vector<CommunicatorFindings>& all, const std::vector<observe::SeenProcess>& processes,
@@ -81,8 +85,11 @@ void print_json(const std::vector<CommunicatorFindings>& all, const std::vector<
     for (const Finding& finding : one.findings) {
       findings.push_back({{"kind", name_of(finding.kind)}, {"ranks", finding.ranks}, {"text", finding.text}});
     }
-    communicators.push_back(
-        {{"id", id_text(one.id)}, {"ranks", one.ranks}, {"stuck", one.stuck}, {"findings", std::move(findings)}});
+    communicators.push_back({{"id", id_text(one.id)},
+                             {"ranks", one.ranks},
+                             {"stuck", one.stuck},
+                             {"failed", one.failed},
+                             {"findings", std::move(findings)}});
   }
   Json seen = Json::array();
   for (const observe::SeenProcess& process : processes) seen.push_back(json_of(process));
@@ -96,44 +103,36 @@ void print_json(const std::vector<CommunicatorFindings>& all, const std::vector<
 void print(const std::vector<CommunicatorFindings>& all) {
   for (const CommunicatorFindings& one : all) {
     std::printf("communicator %s of %d rank%s%s\n", id_text(one.id).c_str(), one.ranks, one.ranks == 1 ? "" : "s",
-                one.stuck ? ": stands still" : "");
+                one.failed  ? ": has failed"
+                : one.stuck ? ": stands still"
+                            : "");
     for (const Finding& finding : one.findings) {
       std::printf("  %s%s\n", finding.kind == Finding::Kind::kConclusion ? "=> " : "", finding.text.c_str());
     }
   }
 }
 
-// Those that the user has named. Says which cannot be read.
-observe::SeenProcesses read_named(const std::vector<int>& pids) {
-  observe::SeenProcesses seen;
-  for (const int pid : pids) {
-    auto process = observe::read_process(pid);
-    if (process.is_ok()) {
-      seen.processes.push_back(std::move(*process));
-    } else {
-      seen.others.push_back(process.status().message());
-    }
-  }
-  return seen;
-}
-
 int run(const Options& options) {
-  const observe::SeenProcesses seen = options.pids.empty() ? observe::read_all_processes() : read_named(options.pids);
+  const Read read = read_places(options.places);
+  const observe::SeenProcesses& seen = read.seen;
   const auto after_ms = static_cast<std::int64_t>(options.after_s * 1000);
   const std::vector<CommunicatorFindings> all = diagnose(seen.processes, after_ms);
   const bool stuck = !all.empty() && all.front().stuck;
+  const bool failed = std::any_of(all.begin(), all.end(), [](const auto& one) { return one.failed; });
   if (options.as_json) {
     print_json(all, seen.processes, stuck);
   } else {
     print(all);
-    if (all.empty() && options.pids.empty()) {
-      std::printf("no process here has a communicator%s\n",
+    if (all.empty() && seen.others.empty()) {
+      std::printf("%s%s\n",
+                  read.has_folders ? "no communicator has failed there" : "no process here has a communicator",
                   seen.unreadable > 0 ? "; those of other users were not read" : "");
     }
   }
   for (const std::string& why : seen.others) std::fprintf(stderr, "tutti diagnose: %s\n", why.c_str());
-  if (!options.pids.empty() && seen.processes.empty()) return kExitUsage;
-  return stuck ? kExitFailure : kExitOk;
+  if (seen.processes.empty() && !seen.others.empty() && !options.places.empty()) return kExitUsage;
+  // In a folder lies what is over.
+  return stuck || (failed && read.has_folders) ? kExitFailure : kExitOk;
 }
 
 }  // namespace
@@ -141,7 +140,9 @@ int run(const Options& options) {
 Run add_diagnose(CLI::App& app, CLI::App** chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* const command = app.add_subcommand("diagnose", "Name the ranks for which jobs on this host wait");
-  command->add_option("PID", options->pids, "Processes to read; by default all of this host that this user may read");
+  command->add_option("PID|DIR", options->places,
+                      "Processes to read, and folders of TUTTI_FLIGHT_RECORDER; by default all processes of this host "
+                      "that this user may read");
   command->add_option("--after", options->after_s, "Seconds from which a wait counts as standing still")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
@@ -150,9 +151,9 @@ Run add_diagnose(CLI::App& app, CLI::App** chosen) {
       "Reads the events that each rank writes into shared memory; it stops no process, and works on stopped ones.\n"
       "Run it on each host, and in each container, of a job: a rank for which others wait may be in no operation "
       "itself.\n"
-      "Exit status: 0 nothing stands still, or no rank was found, 1 a communicator stands still, 2 invalid arguments "
-      "or no "
-      "process that can be read.");
+      "Jobs that ran with TUTTI_FLIGHT_RECORDER=DIR have left their events in DIR if they failed.\n"
+      "Exit status: 0 nothing stands still, or no rank was found, 1 a communicator stands still, or has failed in a "
+      "DIR, 2 invalid arguments or nothing that can be read.");
   *chosen = command;
   return [options] { return run(*options); };
 }

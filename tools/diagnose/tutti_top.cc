@@ -45,7 +45,7 @@ std::string call_text(const observe::SeenRank& rank) {
 }
 
 std::string state_text(const observe::SeenProcess& process, const observe::SeenRank& rank) {
-  if (!rank.failure.empty()) return "failed";
+  if (rank.failure) return "failed";
   if (process.stopped()) return "stopped";
   if (rank.wait) return fmt::format("waits {} for {}", describe_time(rank.wait->ms), describe_awaited(*rank.wait));
   if (rank.agreement) return "in " + rank.agreement->call;

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "markup.h"
 #include "picture.h"
 
 namespace tutti::internal::tools {
@@ -33,20 +34,6 @@ struct Box {
   double x = 0, y = 0, width = 0, height = 0;
   std::vector<std::string> lines;
 };
-
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '<': safe += "&lt;"; break;
-      case '>': safe += "&gt;"; break;
-      case '&': safe += "&amp;"; break;
-      case '"': safe += "&quot;"; break;
-      default: safe += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return safe;
-}
 
 class Drawing {
  public:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "failure.h"
+#include "failure_dump.h"
 #include "python_exit.h"
 
 namespace tutti_torch {
@@ -80,6 +81,8 @@ void Flight::end(tuttiResult_t result, const Explain& explain, const std::functi
   } catch (...) {
     error = std::current_exception();
   }
+  // Before anyone hears of the error: the program may end then.
+  if (result != tuttiSuccess && result != tuttiInvalidArgument) dump_after_failure();
   const std::lock_guard<std::mutex> lock(mutex_);
   error_ = error;
   ended_ = Clock::now();

@@ -11,6 +11,7 @@ process group. Ranks meet in the group's store.
 
 import atexit
 import datetime
+import os
 import pickle
 from typing import Any
 
@@ -135,6 +136,12 @@ def dump_flight_record(path: str) -> None:
     """Writes the flight record to a file for ``torchfrtrace``: one file per rank, whose name ends with the rank."""
     with open(path, "wb") as file:
         pickle.dump(flight.for_analyser(flight_record()), file)
+
+
+def _dump_after_failure(prefix: str) -> None:
+    path = f"{prefix}{dist.get_rank() if dist.is_initialized() else os.environ.get('RANK', 0)}"
+    dump_flight_record(f"{path}.part")
+    os.replace(f"{path}.part", path)
 
 
 def _create(options: Any, own: Any) -> Any:

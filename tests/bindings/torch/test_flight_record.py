@@ -5,6 +5,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -219,3 +220,35 @@ def test_wrong_program_is_told_by_its_culprit(
     told = read(tmp_path)
     assert says in told, told
     assert told.count("error msg") + told.count("Not all ranks") == 1, told
+
+
+def test_failed_operation_writes_the_record(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank does not come in time; the analyser names it by what the others have written before their calls raised."""
+    monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", str(tmp_path / "rank_"))
+
+    def program(rank: int, size: int) -> list[str]:
+        for _ in range(3):
+            dist.all_reduce(torch.ones(10))
+        dist.barrier()
+        # Refused for its argument: not a failure.
+        with pytest.raises(RuntimeError):
+            dist.all_reduce(torch.ones(10).to_sparse_csr())
+        assert not list(tmp_path.iterdir())
+        dist.barrier()
+        if rank == 1:
+            # Its next call is refused, after those of the others have failed.
+            deadline = time.monotonic() + 100
+            while len(list(tmp_path.glob("rank_?"))) < size - 1 and time.monotonic() < deadline:
+                time.sleep(0.1)
+        with pytest.raises(RuntimeError):
+            dist.all_reduce(torch.ones(20))
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    seen = ranks.run(3, program, timeout_s=5)
+    assert all(f"rank_{rank}" in names for rank, names in enumerate(seen)), seen
+    records = [pickle.loads((tmp_path / f"rank_{rank}").read_bytes()) for rank in range(3)]
+    for record in records:
+        assert [entry["state"] for entry in record["entries"]][:3] == ["completed"] * 3
+        assert record["entries"][-1]["state"] != "completed"
+        assert record["entries"][-1]["input_sizes"] == [[20]]
+    assert "all_reduce" in read(tmp_path)

@@ -3,12 +3,15 @@
 
 Usage: diagnose_test.py TUTTI RANK_PROGRAM
 """
+import collections
+import html.parser
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 tutti, program = sys.argv[1:]
@@ -19,11 +22,11 @@ LIMIT_S = 100
 class Job:
     """Ranks of which one does not come; they end with the block."""
 
-    def __init__(self, rank, how):
+    def __init__(self, rank, how, **settings):
         port = random.randrange(20000, 32000)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
         environment |= {"TUTTI_ROOT": f"127.0.0.1:{port}", "TUTTI_WORLD_SIZE": str(RANKS),
-                        "TUTTI_TIMEOUT_MS": str(LIMIT_S * 1000)}
+                        "TUTTI_TIMEOUT_MS": str(LIMIT_S * 1000)} | settings
         self.ranks = [subprocess.Popen([program, str(rank), how], stdin=subprocess.PIPE,
                                        env=environment | {"TUTTI_RANK": str(r)}) for r in range(RANKS)]
 
@@ -122,6 +125,95 @@ with Job(1, "slow") as job:
         assert len(line) == 1 and "all_reduce(count" in " ".join(line[0]), top.stdout
         assert float(line[0][4].rstrip("k")) > 0, top.stdout
         assert f" {process.pid} " in first, top.stdout
+
+class Tags(html.parser.HTMLParser):
+    """Counts elements, and finds those that are not closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = collections.Counter()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        self.count[tag] += 1
+        if tag in ("svg", "div", "table", "ul", "h1", "h2", "h3", "body", "html", "head", "style", "p", "code"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self.open:
+            assert self.open.pop() == tag, (tag, self.open)
+
+
+def recorded(folder, *more):
+    return subprocess.run([tutti, "diagnose", folder, "--after", "1", *more], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, check=False)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    # Killed while a rank does not come: the folder tells what could be seen.
+    with Job(2, "late", TUTTI_FLIGHT_RECORDER=folder) as job:
+        job.findings(looks_at(job.name(2)))
+        living = recorded(folder)
+        assert living.returncode == 1 and f"=> look at {job.name(2)}" in living.stdout, living
+        for process in job.ranks:
+            process.send_signal(signal.SIGUSR2)
+        time.sleep(0.1)
+        assert [process.poll() for process in job.ranks] == [None] * RANKS
+    assert len(os.listdir(folder)) == RANKS, os.listdir(folder)
+    dead = recorded(folder)
+    assert dead.returncode == 1 and f"=> look at {job.name(2)}" in dead.stdout, dead
+    assert "rank 2 has not called operation 6; its last was operation 5, all_reduce(" in dead.stdout, dead
+    found = json.loads(recorded(folder, "--json").stdout)
+    assert all(process["ended"] for process in found["processes"]) and len(found["processes"]) == RANKS, found
+
+    # The same as a page.
+    page = os.path.join(folder, "report.html")
+    assert subprocess.run([tutti, "report", folder, "--after", "1", "-o", page], check=False).returncode == 0
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    tags = Tags()
+    tags.feed(text)
+    assert not tags.open, tags.open
+    assert f"Look at {job.name(2)}." in text, text
+    assert "http" not in text and "<script" not in text, text
+    assert tags.count["circle"] == RANKS and tags.count["line"] >= 2, tags.count
+    assert tags.count["rect"] >= 5 * RANKS, tags.count  # the operations of the timeline
+
+with tempfile.TemporaryDirectory() as folder:
+    # A job without failures leaves nothing.
+    with Job(2, "late", TUTTI_FLIGHT_RECORDER=folder) as job:
+        job.findings(looks_at(job.name(2)))
+        job.ranks[2].stdin.write(b"\n")
+        job.ranks[2].stdin.flush()
+        assert [process.wait(LIMIT_S) for process in job.ranks] == [0, 0, 0]
+    assert not os.listdir(folder), os.listdir(folder)
+    nothing = recorded(folder)
+    assert nothing.returncode == 0 and nothing.stdout == "no communicator has failed there\n", nothing
+    # A rank that dies: the others name it, and their files stay after they have ended by themselves.
+    with Job(2, "late", TUTTI_FLIGHT_RECORDER=folder) as job:
+        job.findings(looks_at(job.name(2)))
+        job.ranks[2].kill()
+        for process in job.ranks[:2]:
+            process.stdin.close()
+        assert [process.wait(LIMIT_S) for process in job.ranks] == [1, 1, -signal.SIGKILL]
+    dead = recorded(folder)
+    assert dead.returncode == 1 and "3 ranks: has failed" in dead.stdout, dead
+    assert f"=> look at {job.name(2)}" in dead.stdout, dead
+    assert "ranks 0, 1 have been in operation 6" in dead.stdout, dead
+    assert f"the process of {job.name(2)} has ended, after operation 5, all_reduce(" in dead.stdout, dead
+
+with tempfile.TemporaryDirectory() as folder:
+    # A timeout.
+    with Job(0, "late", TUTTI_FLIGHT_RECORDER=folder, TUTTI_TIMEOUT_MS="3000") as job:
+        for process in job.ranks[1:]:
+            process.stdin.close()
+        assert [process.wait(LIMIT_S) for process in job.ranks[1:]] == [1, 1]
+        job.ranks[0].communicate(b"\n\n", timeout=LIMIT_S)
+    dead = recorded(folder)
+    assert dead.returncode == 1 and "has failed" in dead.stdout, dead
+    assert f"=> look at {job.name(0)}" in dead.stdout, dead
+
+assert recorded("/nonexistent").returncode == 2
 
 # A process without communicators, and none at all.
 alone = subprocess.run([tutti, "diagnose", str(os.getpid())], stderr=subprocess.PIPE, text=True, check=False)

@@ -174,11 +174,12 @@ TEST_CASE("diagnosis: stopped processes, failures and different calls") {
   CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kStopped) ==
         "the process of rank 1 (train, pid 101 on a) is held by a debugger");
   processes[1].state = 'S';
-  processes[1].ranks[0].failure = "rank 0 died";
+  processes[1].ranks[0].failure = SeenRank::Failure{"rank 0 died", kNow, true};
   auto all = tools::diagnose(processes);
   CHECK(text_of(all[0], Finding::Kind::kFailed) == "it has failed on rank 1: rank 0 died");
   // The program goes on without it.
   CHECK_FALSE(all.at(0).stuck);
+  CHECK(all.at(0).failed);
   processes = {process(0, 2, {all_reduce(6, 0), all_reduce(7, 0)}, true),
                process(1, 2, {all_reduce(6, 0), all_reduce(7, 0, 99)}, true)};
   all = tools::diagnose(processes);
@@ -186,6 +187,34 @@ TEST_CASE("diagnosis: stopped processes, failures and different calls") {
   CHECK(text_of(all[0], Finding::Kind::kDiffers) ==
         "rank 0 has called operation 7, all_reduce(count 100, float, sum), and rank 1 operation 7, "
         "all_reduce(count 99, float, sum)");
+}
+
+TEST_CASE("diagnosis: processes that have ended") {
+  // Rank 1 was killed before its seventh operation; the others failed for that, and ended later.
+  std::vector<SeenProcess> processes{process(0, 4, {all_reduce(6, 20), all_reduce(7, 12)}, false),
+                                     process(1, 4, {all_reduce(6, 20)}, false),
+                                     process(2, 4, {all_reduce(6, 20), all_reduce(7, 12)}, false)};
+  for (SeenProcess& one : processes) one.ended = true;
+  for (const std::size_t i : {0u, 2u}) {
+    processes[i].ranks[0].failure = SeenRank::Failure{"rank 1 has died", kNow - 2 * kSecond, true};
+    wait_for(&processes[i], {1}, 10'000);
+  }
+  auto all = tools::diagnose(processes);
+  CHECK(all.at(0).failed);
+  CHECK(text_of(all[0], Finding::Kind::kOperation) ==
+        "ranks 0, 2 have been in operation 7, all_reduce(count 100, float, sum) for 10.0 s");
+  CHECK(text_of(all[0], Finding::Kind::kEnded) ==
+        "the process of rank 1 (train, pid 101 on a) has ended, after operation 6, all_reduce(count 100, float, sum)");
+  CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
+  CHECK(text_of(all[0], Finding::Kind::kUnread) ==
+        "rank 3 has no file here: it has left without a failure, or ran elsewhere");
+  // All were killed while they stood still.
+  for (SeenProcess& one : processes) one.ranks[0].failure.reset();
+  processes[0].ranks[0].inside = processes[2].ranks[0].inside = true;
+  all = tools::diagnose(processes);
+  CHECK(all.at(0).stuck);
+  CHECK_FALSE(all[0].failed);
+  CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
 }
 
 TEST_CASE("diagnosis: ranks that were not found, and communicators of one rank") {

@@ -1,0 +1,35 @@
+// Which process writes a file that other processes read, and when: a part of the file's header.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+namespace tutti::internal::observe {
+
+struct Origin {
+  std::int64_t pid;  // a forked child has its parent's files open
+  // Of one moment: with those of another, they give the speed of the counter.
+  std::uint64_t ticks;
+  std::int64_t monotonic_ns;  // CLOCK_MONOTONIC
+  std::int64_t realtime_ns;   // CLOCK_REALTIME
+  std::array<char, 64> host;
+  std::array<char, 32> version;  // of the library
+  std::array<char, 16> program;  // the name of the process's command
+};
+
+// This process, now. Any thread.
+void set_origin(Origin* origin);
+
+// For a terminal: text of another process may have any bytes.
+template <std::size_t size>
+std::string text_of(const std::array<char, size>& text) {
+  std::string printable(text.data(), ::strnlen(text.data(), size));
+  std::replace_if(
+      printable.begin(), printable.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
+  return printable;
+}
+
+}  // namespace tutti::internal::observe

@@ -1,0 +1,283 @@
+// Files of events that outlive their process.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "catch_compat.h"
+#include "observe/event_ring.h"
+#include "observe/reader.h"
+#include "observe/recorded_file.h"
+#include "os/clock.h"
+#include "os/ticks.h"
+
+namespace tutti::internal::observe::test {
+namespace {
+
+constexpr std::uint64_t kCommunicator = 77;
+
+// A folder in which the processes of a test record; the setting ends with it.
+class Folder {
+ public:
+  Folder() {
+    std::string name = std::filesystem::temp_directory_path() / "recorded.XXXXXX";
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+    ::setenv("TUTTI_FLIGHT_RECORDER", path_.c_str(), 1);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() {
+    ::unsetenv("TUTTI_FLIGHT_RECORDER");
+    std::filesystem::remove_all(path_);
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::vector<SeenProcess> read() const {
+    auto seen = read_folder(path_);
+    REQUIRE(seen.is_ok());
+    CHECK(seen->unreadable == 0);
+    CHECK(seen->others.empty());
+    return std::move(seen->processes);
+  }
+  [[nodiscard]] std::size_t files() const { return find_recorded(path_, kEventsKind)->size(); }
+  // Of this process, in a container without others.
+  [[nodiscard]] std::string own_file() const {
+    std::array<char, 256> host{};
+    REQUIRE(::gethostname(host.data(), host.size() - 1) == 0);
+    return fmt::format("{}/tutti-{}-{}.events", path_, host.data(), ::getpid());
+  }
+
+ private:
+  std::string path_;
+};
+
+void call(EventRing& ring, std::uint32_t number) {
+  ring.at().sequence.store(number);
+  Event& event = ring.event(number);
+  event.state.store(0);
+  event.count.store(5);
+  event.begun.store(ticks());
+  event.state.store(Event::written(number));
+}
+
+// Runs `body` in a child, which then waits to be killed. It is killed after `meanwhile`.
+template <class Body, class Meanwhile>
+void kill_after(Body body, Meanwhile meanwhile) {
+  std::array<int, 2> ready{};
+  REQUIRE(::pipe(ready.data()) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    [[maybe_unused]] const auto kept = body();
+    if (::write(ready[1], "x", 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+  char done = 0;
+  REQUIRE(::read(ready[0], &done, 1) == 1);
+  meanwhile();
+  REQUIRE(::kill(child, SIGKILL) == 0);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+}  // namespace
+
+TEST_CASE("recorded events: the file of a process without failures goes with its last communicator") {
+  const Folder folder;
+  auto first = EventRing::open(kCommunicator, 0, 2);
+  auto second = EventRing::open(kCommunicator + 1, 1, 2);
+  call(*first, 3);
+  const auto processes = folder.read();
+  REQUIRE(processes.size() == 1);
+  CHECK(processes[0].pid == ::getpid());
+  CHECK_FALSE(processes[0].ended);
+  CHECK(processes[0].state == 'R');
+  REQUIRE(processes[0].ranks.size() == 2);
+  CHECK(processes[0].ranks[0].number == 3);
+  CHECK(read_process(::getpid())->ranks.size() == 2);
+  first.reset();
+  CHECK(folder.files() == 1);
+  second.reset();
+  CHECK(folder.files() == 0);
+  // It can be read without its name, too.
+  first = EventRing::open(kCommunicator, 0, 2);
+  std::filesystem::remove(folder.own_file());
+  CHECK(read_process(::getpid())->ranks.size() == 1);
+}
+
+TEST_CASE("recorded events: a killed process leaves what it did", "[fork]") {
+  const Folder folder;
+  const std::int64_t begun_ns = now_ns();
+  kill_after(
+      [] {
+        auto ring = EventRing::open(kCommunicator, 2, 3);
+        call(*ring, 7);
+        ring->set_inside(true);
+        ::usleep(20'000);
+        ring->note_wait(20, {1});
+        return ring;
+      },
+      [&] {
+        REQUIRE(folder.read().size() == 1);
+        CHECK_FALSE(folder.read()[0].ended);
+      });
+  const auto processes = folder.read();
+  REQUIRE(processes.size() == 1);
+  CHECK(processes[0].ended);
+  CHECK(processes[0].state == '?');
+  CHECK_FALSE(processes[0].program.empty());
+  REQUIRE(processes[0].ranks.size() == 1);
+  const SeenRank& rank = processes[0].ranks[0];
+  CHECK(rank.inside);
+  CHECK_FALSE(rank.failure);
+  REQUIRE(rank.wait);
+  CHECK(rank.wait->ms == 20);
+  CHECK(rank.wait->ranks == std::vector<int>{1});
+  REQUIRE(rank.last() != nullptr);
+  REQUIRE(rank.last()->begun_ns);
+  CHECK(*rank.last()->begun_ns >= begun_ns);
+  // The last event is the report of the wait.
+  CHECK(processes[0].read_ns - *rank.last()->begun_ns >= 10'000'000);
+  CHECK(processes[0].read_ns <= now_ns());
+}
+
+TEST_CASE("recorded events: a failed communicator stays as it was, also if it is given back", "[fork]") {
+  const Folder folder;
+  kill_after(
+      [] {
+        auto other = EventRing::open(kCommunicator + 1, 0, 2);
+        auto ring = EventRing::open(kCommunicator, 0, 2);
+        call(*ring, 4);
+        ring->set_inside(true);
+        ring->set_transfer(false, 1, 400);
+        ring->note_wait(15, {1});
+        ::usleep(20'000);
+        ring->fail("rank 1 has died");
+        ring->set_inside(false);
+        ring.reset();
+        other.reset();
+        // Later ones stand beside it.
+        EventRing::open(kCommunicator + 2, 0, 2).reset();
+        return EventRing::open(kCommunicator + 3, 0, 2);
+      },
+      [] {});
+  const auto processes = folder.read();
+  REQUIRE(processes.size() == 1);
+  CHECK(processes[0].ended);
+  REQUIRE(processes[0].ranks.size() == 2);
+  CHECK(processes[0].ranks[0].communicator == kCommunicator + 3);
+  const SeenRank& rank = processes[0].ranks[1];
+  CHECK(rank.communicator == kCommunicator);
+  REQUIRE(rank.failure);
+  CHECK(rank.failure->error == "rank 1 has died");
+  CHECK(rank.failure->inside);
+  CHECK(rank.failure->at_ns > 0);
+  CHECK_FALSE(rank.inside);
+  REQUIRE(rank.transfer);
+  CHECK(rank.transfer->bytes == 400);
+  REQUIRE(rank.wait);
+  CHECK(rank.wait->ms >= 25);
+  CHECK(rank.wait->ranks == std::vector<int>{1});
+}
+
+TEST_CASE("recorded events: at most 64 failed communicators are kept", "[fork]") {
+  const Folder folder;
+  kill_after(
+      [] {
+        auto lasting = EventRing::open(kCommunicator, 0, 2);
+        for (std::uint64_t i = 1; i <= 100; ++i) EventRing::open(kCommunicator + i, 0, 2)->fail("gone");
+        return lasting;
+      },
+      [] {});
+  const auto processes = folder.read();
+  REQUIRE(processes.size() == 1);
+  CHECK(processes[0].ranks.size() == 65);
+}
+
+TEST_CASE("recorded events: the name of a process that lives elsewhere is left alone") {
+  const Folder folder;
+  const std::string name = folder.own_file();
+  { std::ofstream(name) << "of a process that has ended"; }
+  auto ring = EventRing::open(kCommunicator, 0, 2);
+  CHECK(folder.files() == 1);
+  CHECK(folder.read().size() == 1);
+  ring.reset();
+  CHECK(folder.files() == 0);
+  // As if in another container.
+  const UniqueFd held(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  REQUIRE(::fcntl(held.get(), F_OFD_SETLK, &whole) == 0);
+  ring = EventRing::open(kCommunicator, 0, 2);
+  CHECK(folder.files() == 2);
+  CHECK(std::filesystem::exists(name.substr(0, name.size() - 7) + "-2.events"));
+  ring.reset();
+  CHECK(folder.files() == 1);
+}
+
+TEST_CASE("recorded events: without a folder that can be used, memory is used") {
+  const Folder folder;
+  ::setenv("TUTTI_FLIGHT_RECORDER", (folder.path() + "/none/below").c_str(), 1);
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  CHECK(read_process(::getpid())->ranks.size() == 1);
+  CHECK(folder.files() == 0);
+  CHECK(read_folder(folder.path() + "/none").status().code() == Code::kInvalidArgument);
+}
+
+TEST_CASE("recorded events: files of others, and damaged ones") {
+  const Folder folder;
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  { std::ofstream(folder.path() + "/tutti-a-1.events") << ""; }
+  { std::ofstream(folder.path() + "/tutti-a-2.events") << std::string(100'000, 'x'); }
+  { std::ofstream(folder.path() + "/notes.txt") << "x"; }
+  REQUIRE(::mkfifo((folder.path() + "/tutti-a-3.events").c_str(), 0600) == 0);
+  // The whole file of this process, cut at every length of its header and first ring, and with random bytes.
+  std::ifstream file(folder.own_file(), std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  REQUIRE(whole.size() == kHeaderBytes + kRingBytes);
+  const std::string copy = folder.path() + "/tutti-a-4.events";
+  for (std::size_t length = 0; length < whole.size(); length += 61) {
+    { std::ofstream(copy, std::ios::binary) << whole.substr(0, length); }
+    auto seen = read_folder(folder.path());
+    REQUIRE(seen.is_ok());
+    // The ring may be whole before the file is.
+    CHECK((seen->processes.size() == 1 || length > kHeaderBytes));
+  }
+  unsigned state = 1;
+  for (int round = 0; round < 2000; ++round) {
+    std::string damaged = whole;
+    for (int i = 0; i < 20; ++i) {
+      state = state * 1664525 + 1013904223;
+      damaged[100 + (state >> 8) % (damaged.size() - 100)] = static_cast<char>(state >> 4);
+    }
+    { std::ofstream(copy, std::ios::binary) << damaged; }
+    CHECK(read_folder(folder.path()).is_ok());
+  }
+}
+
+TEST_CASE("recorded events: a request for a dump does not end the process", "[fork]") {
+  const Folder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto ring = EventRing::open(kCommunicator, 0, 2);
+    ::raise(SIGUSR2);
+    ::_exit(7);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
+}
+
+}  // namespace tutti::internal::observe::test
