@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -82,12 +83,15 @@ class Examination {
 
   // A program may keep a failed communicator for as long as it likes.
   void tell_failures() {
+    std::map<std::string, std::vector<int>> ranks_by_error;
     for (const auto& [rank, member] : members_) {
       if (!member.seen->failure) continue;
       result_.failed = true;
       if (member.seen->inside) result_.stuck = true;
-      add(Finding::Kind::kFailed, {rank},
-          fmt::format("it has failed on rank {}: {}", rank, member.seen->failure->error));
+      ranks_by_error[member.seen->failure->error].push_back(rank);
+    }
+    for (const auto& [error, ranks] : ranks_by_error) {
+      add(Finding::Kind::kFailed, ranks, fmt::format("it has failed on {}: {}", list_ranks(ranks), error));
     }
   }
 
@@ -108,9 +112,14 @@ class Examination {
                       : member.last() != nullptr ? describe(*member.last())
                       : member.seen->number == 0 ? std::string("no collective")
                                                  : fmt::format("operation {}", member.seen->number)));
-      if (ended.size() < members_.size()) suspects_.insert(rank);
     }
-    if (!ended.empty() && ended.size() < members_.size()) result_.stuck = true;
+    if (ended.empty() || ended.size() == members_.size()) return;
+    result_.stuck = true;
+    // If several have ended together, those that waited are not the reason.
+    const auto waited = [this](int rank) { return members_.at(rank).seen->wait.has_value(); };
+    const bool all_waited = std::all_of(ended.begin(), ended.end(), waited);
+    std::copy_if(ended.begin(), ended.end(), std::inserter(suspects_, suspects_.end()),
+                 [&](int rank) { return all_waited || !waited(rank); });
   }
 
   void tell_stopped() {

@@ -98,12 +98,12 @@ std::string advice_for(const Member& member) {
   const std::string on = " on " + escaped(process.host);
   if (process.ended) {
     return fmt::format(
-        "Its process {} has ended{}. Look at the end of its own log, for the kernel's out-of-memory killer in "
+        "its process {} has ended{}. Look at the end of its own log, for the kernel's out-of-memory killer in "
         "<code>dmesg</code>, and at what its job scheduler says of it.",
         process.pid, on);
   }
   if (process.stopped()) {
-    return fmt::format("Its process is stopped{}: <code>kill -CONT {}</code> continues it.", on, process.pid);
+    return fmt::format("its process is stopped{}: <code>kill -CONT {}</code> continues it.", on, process.pid);
   }
   const std::string stacks = fmt::format(
       "<code>py-spy dump --pid {0}</code> shows the line of a Python program, <code>gdb -p {0} -batch -ex 'thread "
@@ -111,8 +111,8 @@ std::string advice_for(const Member& member) {
       "backtrace'</code> that of another one.",
       process.pid);
   if (member.seen->inside)
-    return "It is inside an operation that others have not called: compare the order of calls. " + stacks;
-  return fmt::format("It is in the program's own code{}: a data loader, a checkpoint, an exception that it catches. ",
+    return "it is inside an operation that others have not called: compare the order of calls. " + stacks;
+  return fmt::format("it is in the program's own code{}: a data loader, a checkpoint, an exception that it catches. ",
                      on) +
          stacks;
 }
@@ -151,7 +151,7 @@ void draw_waits(const Members& members, const CommunicatorFindings& one, Page* p
       }
     }
   }
-  const double radius = std::max(70.0, 9.0 * static_cast<double>(shown.size()));
+  const double radius = std::max(90.0, 9.0 * static_cast<double>(shown.size()));
   const double middle = radius + 30;
   std::map<int, std::pair<double, double>> at;
   for (const int rank : shown) {

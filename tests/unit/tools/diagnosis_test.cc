@@ -208,6 +208,12 @@ TEST_CASE("diagnosis: processes that have ended") {
   CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
   CHECK(text_of(all[0], Finding::Kind::kUnread) ==
         "rank 3 has no file here: it has left without a failure, or ran elsewhere");
+  // Rank 0 was killed with it.
+  processes[0].ranks[0].failure.reset();
+  processes[0].ranks[0].inside = true;
+  all = tools::diagnose(processes);
+  CHECK(all.at(0).failed);
+  CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
   // All were killed while they stood still.
   for (SeenProcess& one : processes) one.ranks[0].failure.reset();
   processes[0].ranks[0].inside = processes[2].ranks[0].inside = true;
