@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/bus_factor.h"
 #include "os/clock.h"
 
 namespace tutti::internal::perf {
@@ -248,9 +249,7 @@ double spread_of(std::vector<double> values) {
 }
 
 double bus_factor(Subject subject, int ranks) {
-  const double others = static_cast<double>(ranks - 1) / ranks;
-  if (subject.has_blocks()) return others;
-  return subject.reduces() && subject.alike_everywhere() ? 2 * others : 1;
+  return subject.collective() == nullptr ? 1 : internal::bus_factor(*subject.collective(), ranks);
 }
 
 double bus_factor(const Problem& problem) {

@@ -57,6 +57,12 @@ class BoundOperations {
   // The bytes by which the plan is selected. REQUIRES: if the call has varying blocks, the last call of
   // begins_at_once() was for it.
   [[nodiscard]] std::size_t planned_bytes(const Call& call) const;
+  // The bytes of the vector, of varying blocks those that this rank knows. REQUIRES: the last bind() was for the call,
+  // or it moves nothing.
+  [[nodiscard]] std::size_t measured_bytes(const Call& call) const {
+    if (!has_data(call.collective)) return 0;
+    return call.varying == nullptr ? vector_bytes(call) : varying_blocks_.bytes();
+  }
 
  private:
   static constexpr int kMostRanksPlannedAtOnce = 256;

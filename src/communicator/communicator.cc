@@ -34,7 +34,9 @@ Result<std::unique_ptr<OpenDevice>> open_device(Settings* settings) {
 }
 
 std::unique_ptr<observe::EventRing> open_ring(const Epoch& epoch) {
-  return observe::EventRing::open(epoch.public_id(), epoch.rank(), epoch.ranks());
+  auto ring = observe::EventRing::open(epoch.public_id(), epoch.rank(), epoch.ranks());
+  ring->set_hosts(epoch.membership().hosts.size());
+  return ring;
 }
 
 }  // namespace

@@ -63,10 +63,13 @@ Status Operations::run(const Call& call) {
   const transport::Fingerprint fingerprint = begin(call);
   if (is_empty(call) && !epoch_.settings().strict) [[unlikely]] {
     bound_.keep_empty(call, fingerprint);
+    measure(call);
     return {};
   }
-  return attempt(
+  Status status = attempt(
       fingerprint.sequence, [&] { return describe(call, fingerprint); }, [&] { return run_bound(call, fingerprint); });
+  if (status.is_ok()) measure(call);
+  return status;
 }
 
 Status Operations::run_bound(const Call& call, const transport::Fingerprint& fingerprint) {
@@ -84,13 +87,39 @@ Status Operations::bind_and_run(const Call& call, const transport::Fingerprint& 
 }
 
 Status Operations::go_on_repeated() {
-  const CallHistory::Inside inside(history_);
-  history_.set_begun();
   const PreparedCalls::Prepared& prepared = *begun_.prepared;
+  observe::EventRing& ring = history_.ring();
+  const Collective collective = prepared.name.collective;
+  const std::size_t bytes = has_data(collective) ? prepared.operation.bytes : 0;
+  if (begun_.done != 0 && begun_.done == prepared.fast_steps.size()) {
+    // It is complete, and here only to be measured (BoundOperations::prepare).
+    ring.measure_collective(collective, bytes);
+    return {};
+  }
+  const CallHistory::Inside inside(history_);
+  history_.set_begun_if_not();
   const transport::Fingerprint& fingerprint = prepared.operation.fingerprint;
-  return attempt(
-      fingerprint.sequence, [&] { return describe({.collective = prepared.name.collective}, fingerprint); },
+  Status status = attempt(
+      fingerprint.sequence, [&] { return describe({.collective = collective}, fingerprint); },
       [&] { return executor_.run(prepared.operation, fingerprint.sequence, begun_.done); });
+  if (status.is_ok() && ring.measures()) ring.measure_collective(collective, bytes);
+  return status;
+}
+
+void Operations::measure(const Coalesced& coalesced) {
+  observe::EventRing& ring = history_.ring();
+  if (!ring.measures()) return;
+  const std::span<const Call> calls = coalesced.calls();
+  std::uint32_t number = history_.sequence() - static_cast<std::uint32_t>(calls.size());
+  for (const Call& call : calls) {
+    ring.measure_part(call.collective, bound_.measured_bytes(call), coalesced.bytes(), ++number);
+  }
+}
+
+void Operations::measure(std::span<const Transfer> transfers) {
+  observe::EventRing& ring = history_.ring();
+  if (!ring.measures()) return;
+  for (const Transfer& transfer : transfers) ring.measure_transfer(transfer.sends, bytes_of(transfer));
 }
 
 Status Operations::run(const Coalesced& coalesced) {
@@ -107,7 +136,9 @@ Status Operations::run(const Coalesced& coalesced) {
         auto operation = bound_.bind(coalesced, fingerprint, &memory);
         if (!operation.is_ok()) return operation.status();
         status = executor_.run(**operation, fingerprint.sequence);
-        if (status.is_ok()) coalesced.unpack(memory);
+        if (!status.is_ok()) return status;
+        coalesced.unpack(memory);
+        measure(coalesced);
         return status;
       });
 }
@@ -126,6 +157,7 @@ Status Operations::run(std::span<const Transfer> transfers) {
         auto operation = bound_.bind(transfers);
         return Transfers::explain(operation.is_ok() ? executor_.run(**operation, number) : operation.status());
       });
+  if (status.is_ok()) measure(transfers);
   failures_.set_transfer(nullptr);
   return status;
 }

@@ -52,6 +52,13 @@ class Operations {
   transport::Fingerprint begin(const Coalesced& coalesced);
   [[nodiscard]] CallHistory& history() const { return history_; }
   [[nodiscard]] BoundOperations& bound() { return bound_; }
+  // Operations have ended well, for the measures of TUTTI_METRICS (observe/measures.h).
+  void measure(const Call& call) {
+    if (history_.ring().measures() && !call.barrier_only)
+      history_.ring().measure_collective(call.collective, bound_.measured_bytes(call));
+  }
+  void measure(const Coalesced& coalesced);
+  void measure(std::span<const Transfer> transfers);
   [[nodiscard]] executor::CpuExecutor& executor() { return executor_; }
 
  private:

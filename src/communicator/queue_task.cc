@@ -175,7 +175,7 @@ void QueueTask::begin_call(const Call& call) {
   call_ = &call;
   operations_.history().set_inside(true);
   fingerprint_ = operations_.begin(call);
-  if (is_empty(call)) return end_operation();
+  if (is_empty(call)) return end_well();
   make(guarded_result([&] { return operations_.bound().begin_plan(call); }), fingerprint_.sequence);
 }
 
@@ -235,7 +235,7 @@ void QueueTask::start(Result<const executor::Operation*> operation, std::uint32_
   number_ = number;
   operation_ = operation.is_ok() ? *operation : nullptr;
   if (!operation.is_ok()) return go_on(operation.status());
-  if (operation_ == nullptr) return end_operation();
+  if (operation_ == nullptr) return end_well();
   state_ = State::kMoving;
   go_on(guarded_result([&] { return operations_.executor().start(*operation_, number); }));
 }
@@ -245,8 +245,20 @@ void QueueTask::go_on(Result<Progress> progress) {
     fail_operation(progress.status());
   } else if (*progress == Progress::kDone) {
     if (together_) together_->unpack(memory_);
-    end_operation();
+    end_well();
   }
+}
+
+// Also of an operation that moves nothing.
+void QueueTask::end_well() {
+  if (together_) {
+    operations_.measure(*together_);
+  } else if (call_ != nullptr) {
+    operations_.measure(*call_);
+  } else {
+    operations_.measure(moving_);
+  }
+  end_operation();
 }
 
 void QueueTask::end_operation() {

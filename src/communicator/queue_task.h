@@ -60,6 +60,7 @@ class QueueTask final : public executor::Task {
   void start_made();
   void start(Result<const executor::Operation*> operation, std::uint32_t number);
   void go_on(Result<executor::Progress> progress);
+  void end_well();
   void end_operation();
   void end_item();
   void leave_set();

@@ -49,10 +49,15 @@ class CallHistory {
   void begin_empty(std::uint32_t word, std::int32_t root) {
     begin(word, root, 0, nullptr);
     set_begun();
+    if (ring_->measures()) ring_->measure_collective(executor::collective_of(word), 0);
   }
   // Notes the time for the operation that began last. It takes some nanoseconds, during which a message can be on its
   // way already.
   void set_begun() { ring_->event(sequence()).begun.store(ticks(), std::memory_order_relaxed); }
+  // If it is not noted yet.
+  void set_begun_if_not() {
+    if (ring_->event(sequence()).begun.load(std::memory_order_relaxed) == 0) set_begun();
+  }
   // For the operation that began last. REQUIRES: the identity lives until the control tree has left, because summaries
   // use it.
   void set_plan(const executor::PlanIdentity& plan) {

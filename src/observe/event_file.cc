@@ -51,23 +51,35 @@ class EventFile final : public ForkAware {
 
   void give_back(const RingPlace& place) {
     const MutexLock lock(mutex_);
-    const bool own = is_own_ && place.file == number_;
+    const bool own = owns(place);
     const bool keeps = own && !path_.empty() && kept_ < kMostKept && place.ring->at.failed.load() != Position::kNot;
     if (keeps) {
       ++kept_;
     } else if (own) {
       place.ring->at.communicator.store(0, std::memory_order_release);
       // The next ring here begins with zeros.
-      if (::madvise(place.ring, kRingBytes, MADV_REMOVE) != 0)
-        std::memset(static_cast<void*>(place.ring), 0, kRingBytes);
+      if (::madvise(place.ring, bytes_of(place), MADV_REMOVE) != 0)
+        std::memset(static_cast<void*>(place.ring), 0, bytes_of(place));
     }
-    (void)::munmap(place.ring, kRingBytes);
+    (void)::munmap(place.ring, bytes_of(place));
     if (!own || keeps) return;
     used_[place.index] = false;
     close_if_unused();
   }
 
+  bool is_own(const RingPlace& place) {
+    const MutexLock lock(mutex_);
+    return owns(place);
+  }
+
  private:
+  [[nodiscard]] bool owns(const RingPlace& place) const TUTTI_REQUIRES(mutex_) {
+    return is_own_ && place.file == number_;
+  }
+  static std::size_t bytes_of(const RingPlace& place) {
+    return kRingBytes + (place.measures != nullptr ? kMeasuresBytes : 0);
+  }
+
   Status take_free(RingPlace* place) TUTTI_REQUIRES(mutex_) {
     if (header_ != nullptr && !is_own_) close();
     if (header_ == nullptr) {
@@ -124,9 +136,10 @@ class EventFile final : public ForkAware {
     is_own_ = true;
     kept_ = 0;
     ++number_;
+    stride_ = kRingBytes + (environment_has("TUTTI_METRICS") ? kMeasuresBytes : 0);
     header_->layout = kLayout;
     header_->rings_at = kHeaderBytes;
-    header_->ring_bytes = kRingBytes;
+    header_->ring_bytes = static_cast<std::uint32_t>(stride_);
     header_->ring_events = kEvents;
     set_origin(&header_->origin);
     // A reader that finds it finds the rest.
@@ -142,12 +155,15 @@ class EventFile final : public ForkAware {
   }
 
   Status map(RingPlace* place) TUTTI_REQUIRES(mutex_) {
-    const std::size_t at = kHeaderBytes + place->index * kRingBytes;
-    if (Status s = allocate(fd_, at, kRingBytes); !s.is_ok()) return s;
+    const std::size_t at = kHeaderBytes + place->index * stride_;
+    if (Status s = allocate(fd_, at, stride_); !s.is_ok()) return s;
     void* const mapped =
-        ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(at));
+        ::mmap(nullptr, stride_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(at));
     if (mapped == MAP_FAILED) return map_error("mapping the events", errno);
     place->ring = static_cast<Ring*>(mapped);
+    if (stride_ > kRingBytes) {
+      place->measures = reinterpret_cast<Measures*>(static_cast<std::byte*>(mapped) + kRingBytes);
+    }
     place->file = number_;
     return {};
   }
@@ -168,12 +184,13 @@ class EventFile final : public ForkAware {
 
   Mutex mutex_;
   UniqueFd fd_ TUTTI_GUARDED_BY(mutex_);
-  std::string path_ TUTTI_GUARDED_BY(mutex_);          // of a file in a folder; empty: of a memfd
-  std::size_t kept_ TUTTI_GUARDED_BY(mutex_) = 0;      // rings of failed communicators, in used_
-  Header* header_ TUTTI_GUARDED_BY(mutex_) = nullptr;  // null: there is no file
-  std::uint64_t number_ TUTTI_GUARDED_BY(mutex_) = 0;  // of the file, among those of this process
-  bool is_own_ TUTTI_GUARDED_BY(mutex_) = true;        // false in a forked child that has its parent's
-  std::vector<bool> used_ TUTTI_GUARDED_BY(mutex_);    // by index
+  std::string path_ TUTTI_GUARDED_BY(mutex_);                 // of a file in a folder; empty: of a memfd
+  std::size_t kept_ TUTTI_GUARDED_BY(mutex_) = 0;             // rings of failed communicators, in used_
+  Header* header_ TUTTI_GUARDED_BY(mutex_) = nullptr;         // null: there is no file
+  std::size_t stride_ TUTTI_GUARDED_BY(mutex_) = kRingBytes;  // from one ring to the next
+  std::uint64_t number_ TUTTI_GUARDED_BY(mutex_) = 0;         // of the file, among those of this process
+  bool is_own_ TUTTI_GUARDED_BY(mutex_) = true;               // false in a forked child that has its parent's
+  std::vector<bool> used_ TUTTI_GUARDED_BY(mutex_);           // by index
 };
 
 constinit FirstUse<EventFile, Surplus::kKept> event_file;
@@ -190,6 +207,10 @@ RingPlace take_ring() {
 
 void give_back(const RingPlace& place) {
   event_file.get().give_back(place);
+}
+
+bool is_own(const RingPlace& place) {
+  return event_file.get().is_own(place);
 }
 
 }  // namespace tutti::internal::observe

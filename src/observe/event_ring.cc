@@ -4,10 +4,18 @@
 #include <cstring>
 #include <utility>
 
+#include "base/status.h"
 #include "os/clock.h"
 #include "os/ticks.h"
 
 namespace tutti::internal::observe {
+namespace {
+
+std::uint64_t ns_since(std::uint64_t begun) {
+  return ns_of_ticks(static_cast<std::int64_t>(ticks() - begun));
+}
+
+}  // namespace
 
 struct EventRing::Unshared {
   Ring ring{};
@@ -25,6 +33,7 @@ std::unique_ptr<EventRing> EventRing::unshared() {
 std::unique_ptr<EventRing> EventRing::open(std::uint64_t communicator, int rank, int ranks) {
   const RingPlace place = take_ring();
   if (place.ring == nullptr) return unshared();
+  if (place.measures != nullptr) (void)ns_of_ticks(1);  // now, and not in the first operation
   std::unique_ptr<EventRing> made;
   try {
     made.reset(new EventRing(place, nullptr));
@@ -39,6 +48,13 @@ std::unique_ptr<EventRing> EventRing::open(std::uint64_t communicator, int rank,
 }
 
 EventRing::~EventRing() {
+  if (measures_ != nullptr && is_own(place_)) {
+    const Status noted = guarded([&] {
+      note_ended({at().communicator.load(std::memory_order_relaxed), at().rank, at().ranks, read(*measures_)});
+      return Status();
+    });
+    (void)noted;
+  }
   if (unshared_ == nullptr) give_back(place_);
 }
 
@@ -56,6 +72,8 @@ void EventRing::name_plan(std::uint32_t hash, std::string_view text) {
 
 void EventRing::set_inside(bool inside) {
   at().inside.store(inside ? 1 : 0, std::memory_order_relaxed);
+  longest_ = {};
+  if (inside && measures_ != nullptr) entered_ = ticks();
   // What the rank was in when the communicator failed stays to be read.
   if (inside || has_failed()) return;
   if (at().transfer.load(std::memory_order_relaxed) != 0) {
@@ -76,9 +94,10 @@ void EventRing::note_wait(std::int64_t waited_ms, const std::vector<int>& awaite
     at().awaited[i].store(awaited[i], std::memory_order_relaxed);
   }
   at().seen_ns.store(set_mark(), std::memory_order_relaxed);
+  const auto ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(waited_ms, 1, UINT32_MAX));
+  if (ms > longest_.ms) longest_ = {ms, awaited.empty() ? -1 : awaited.front()};
   if (awaited.empty() || at().transfer.load(std::memory_order_relaxed) != 0) return;
   Word<std::uint64_t>& longest = event(at().sequence.load(std::memory_order_relaxed)).waited;
-  const auto ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(waited_ms, 1, UINT32_MAX));
   if (ms <= static_cast<std::uint32_t>(longest.load(std::memory_order_relaxed))) return;
   longest.store(static_cast<std::uint64_t>(awaited.front() + 1) << 32 | ms, std::memory_order_relaxed);
 }
@@ -87,6 +106,33 @@ void EventRing::set_transfer(bool sends, int peer, std::uint64_t bytes) {
   at().transfer_peer.store(peer, std::memory_order_relaxed);
   at().transfer_bytes.store(bytes, std::memory_order_relaxed);
   at().transfer.store(sends ? 1 : 2, std::memory_order_relaxed);
+}
+
+void EventRing::set_hosts(std::size_t hosts) {
+  if (measures_ != nullptr) measures_->hosts.store(hosts, std::memory_order_relaxed);
+}
+
+void EventRing::measure(const Measured& operation) {
+  add(*measures_, operation);
+  // Of several operations that run together, the first one has it.
+  add(*measures_, operation.kind, operation.bytes, std::exchange(longest_, {}));
+}
+
+void EventRing::measure_collective(Collective collective, std::uint64_t bytes) {
+  const std::uint32_t number = at().sequence.load(std::memory_order_relaxed);
+  measure({static_cast<int>(collective), bytes, ns_since(event(number).begun.load(std::memory_order_relaxed)), number});
+}
+
+// The times of all parts together are the time of the whole.
+void EventRing::measure_part(Collective collective, std::uint64_t bytes, std::uint64_t all_bytes,
+                             std::uint32_t number) {
+  const double share = static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(all_bytes, 1));
+  const auto ns = static_cast<std::uint64_t>(static_cast<double>(ns_since(entered_)) * share);
+  measure({static_cast<int>(collective), bytes, ns, number});
+}
+
+void EventRing::measure_transfer(bool sends, std::uint64_t bytes) {
+  measure({sends ? kSends : kReceives, bytes, ns_since(entered_), 0});
 }
 
 EventRing::Agreeing::Agreeing(EventRing& ring, std::string_view call) : ring_(&ring) {

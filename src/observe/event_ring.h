@@ -10,6 +10,7 @@
 
 #include "observe/event_file.h"
 #include "observe/layout.h"
+#include "observe/measures.h"
 
 namespace tutti::internal::observe {
 
@@ -39,6 +40,17 @@ class EventRing {
   // Nothing has moved for this time. `awaited`: for these ranks.
   void note_wait(std::int64_t waited_ms, const std::vector<int>& awaited);
   void set_transfer(bool sends, int peer, std::uint64_t bytes);
+
+  // ---- If TUTTI_METRICS is set (measures.h)
+  [[nodiscard]] bool measures() const { return measures_ != nullptr; }
+  // Of how many hosts the communicator's ranks are.
+  void set_hosts(std::size_t hosts);
+  // An operation has ended well: the collective that began last; or, since set_inside(true), one of several collectives
+  // that have run as one of `all_bytes`, with its number; or a transfer.
+  void measure_collective(Collective collective, std::uint64_t bytes);
+  void measure_part(Collective collective, std::uint64_t bytes, std::uint64_t all_bytes, std::uint32_t number);
+  void measure_transfer(bool sends, std::uint64_t bytes);
+
   // While it exists, the rank is in this call, beside its operations; of nested ones the outermost counts. Any thread.
   class Agreeing {
    public:
@@ -59,10 +71,14 @@ class EventRing {
   // Returns the time.
   std::int64_t set_mark();
   EventRing(const RingPlace& place, std::unique_ptr<Unshared> unshared);
+  void measure(const Measured& operation);
 
   const RingPlace place_;
   Ring* const ring_ = place_.ring;
   const std::unique_ptr<Unshared> unshared_;  // null: it lies in the file
+  Measures* const measures_ = place_.measures;
+  LongWait longest_;           // of the operation that runs
+  std::uint64_t entered_ = 0;  // ticks
 };
 
 }  // namespace tutti::internal::observe

@@ -3,7 +3,8 @@
 // /proc. With TUTTI_FLIGHT_RECORDER=DIR it is a file in DIR, which outlives its writer (recorded_file.h).
 //
 // The file begins with a Header. Rings of kRingBytes each follow at kHeaderBytes, one for each rank that the process
-// has in a communicator. All numbers have the byte order of the machine.
+// has in a communicator; if TUTTI_METRICS is set, each of them with kMeasuresBytes behind it (measures.h). All numbers
+// have the byte order of the machine.
 #pragma once
 
 #include <array>
@@ -29,7 +30,7 @@ struct Header {
   std::array<char, 8> magic;
   std::uint32_t layout;
   std::uint32_t rings_at;     // kHeaderBytes
-  std::uint32_t ring_bytes;   // kRingBytes
+  std::uint32_t ring_bytes;   // kRingBytes, with Measures kRingBytes + kMeasuresBytes
   std::uint32_t ring_events;  // kEvents
   Origin origin;
   Word<std::uint32_t> rings;  // how many have been used; some may be free again

@@ -257,10 +257,16 @@ std::int64_t own_pid(int pid) {
   return pid;
 }
 
+// From one ring of a file to the next.
+std::size_t stride_of(const Header& header) {
+  const bool measures = header.ring_bytes == kRingBytes + kMeasuresBytes;
+  return kRingBytes + (measures ? kMeasuresBytes : 0);
+}
+
 // False: it is not a file of events yet, or no longer. kRemoteError: of another layout.
 Result<bool> read_header(int fd, const std::string& of, Header* header) {
   if (!read_at(fd, header, sizeof(Header), 0) || header->magic != kMagic) return false;
-  if (header->layout != kLayout || header->rings_at != kHeaderBytes || header->ring_bytes != kRingBytes ||
+  if (header->layout != kLayout || header->rings_at != kHeaderBytes || header->ring_bytes != stride_of(*header) ||
       header->ring_events != kEvents) {
     return Status::remote(
         fmt::format("{} has tutti {}, whose events this program cannot read: use the one of that "
@@ -270,19 +276,22 @@ Result<bool> read_header(int fd, const std::string& of, Header* header) {
   return true;
 }
 
-// Calls use(ring, the same one later) for each communicator.
+// Calls use(ring, the same one later, its measures or null) for each communicator.
 template <class Use>
 void for_each_ring(int fd, const Header& header, Use use) {
+  const std::size_t stride = stride_of(header);
   const std::uint32_t rings = std::min(header.rings.load(), kMostRings);
   auto ring = std::make_unique<Ring>();
   auto again = std::make_unique<Ring>();
+  auto measured = std::make_unique<Measures>();
   for (std::uint32_t i = 0; i < rings; ++i) {
-    const std::size_t at = kHeaderBytes + i * kRingBytes;
+    const std::size_t at = kHeaderBytes + i * stride;
     if (!read_at(fd, ring.get(), sizeof(Ring), at) || !read_at(fd, again.get(), sizeof(Ring), at)) break;
     const Position& own = ring->at;
     if (own.communicator.load() == 0 || own.communicator.load() != again->at.communicator.load()) continue;
     if (own.ranks < 1 || own.ranks > kMostRanks || own.rank < 0 || own.rank >= own.ranks) continue;
-    use(*ring, *again);
+    const bool measures = stride > kRingBytes && read_at(fd, measured.get(), sizeof(Measures), at + kRingBytes);
+    use(*ring, *again, measures ? measured.get() : nullptr);
   }
 }
 
@@ -306,10 +315,11 @@ Status read_events(const UniqueFd& fd, SeenProcess* process) {
   process->host = text_of(header->origin.host);
   process->version = text_of(header->origin.version);
   const Moment now{ticks(), now_ns()};
-  for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring& again) {
+  for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring& again, const Measures* measures) {
     // What has been written after the reading of the header counts as now.
     const Writer writer{Clock(*header, now, now_ns()), process->stopped(), false};
     process->ranks.push_back(rank_of(ring, again, writer));
+    if (measures != nullptr) process->ranks.back().measures = read(*measures);
   });
   return {};
 }
@@ -337,13 +347,15 @@ Result<std::optional<SeenProcess>> read_recorded(const std::string& path) {
   process.program = text_of(header->origin.program);
   process.ended = !is_being_written(fd.get());
   Moment last;  // that the process has noted
-  for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring&) {
+  for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring&, const Measures*) {
     const std::int64_t ns = ring.at.mark_ns.load();
     if (ns > last.ns) last = {ring.at.mark_ticks.load(), ns};
   });
   const Writer writer{Clock(*header, last, kMostNs), false, true};
-  for_each_ring(fd.get(), *header,
-                [&](const Ring& ring, const Ring& again) { process.ranks.push_back(rank_of(ring, again, writer)); });
+  for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring& again, const Measures* measures) {
+    process.ranks.push_back(rank_of(ring, again, writer));
+    if (measures != nullptr) process.ranks.back().measures = read(*measures);
+  });
   process.read_ns = std::max(last.ns, last_event_ns(process));
   return std::optional<SeenProcess>(std::move(process));
 }

@@ -12,6 +12,7 @@
 
 #include "base/collectives.h"
 #include "base/status.h"
+#include "observe/measures.h"
 
 namespace tutti::internal::observe {
 
@@ -64,6 +65,7 @@ struct SeenRank {
   std::optional<Failure> failure;
   std::array<std::uint64_t, kCollectives> counts{};  // of the operations of each collective that have begun
   std::vector<SeenCall> calls;                       // the last ones, oldest first
+  std::optional<SeenMeasures> measures;              // nothing: its process has no TUTTI_METRICS
 
   // Null: it has called no collective, or is just calling one.
   [[nodiscard]] const SeenCall* last() const {

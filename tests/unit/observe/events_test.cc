@@ -12,6 +12,7 @@
 #include "observe/event_ring.h"
 #include "observe/reader.h"
 #include "os/ticks.h"
+#include "variable.h"
 
 namespace tutti::internal::observe::test {
 namespace {
@@ -206,6 +207,65 @@ TEST_CASE("events: a file that may not grow leaves no descriptor") {
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
   CHECK(open_descriptors() == before);
   CHECK(seen().empty());
+}
+
+TEST_CASE("events: with TUTTI_METRICS, a reader sees what the rank has measured") {
+  const internal::test::Variable metrics("TUTTI_METRICS", "prom:/none");
+  std::uint64_t position = keep_ended();
+  auto first = EventRing::open(kCommunicator, 0, 2);
+  auto second = EventRing::open(kCommunicator + 1, 1, 3);
+  second->set_hosts(2);
+  CHECK(second->measures());
+  call(*second, 1, 4);
+  second->set_inside(true);
+  second->note_wait(60, {2});
+  second->note_wait(20, {0});
+  ::usleep(2000);
+  second->measure_collective(Collective::kAllGather, 1000);
+  second->set_inside(false);
+  second->set_inside(true);
+  second->set_transfer(true, 0, 400);
+  second->measure_transfer(true, 400);
+  second->measure_transfer(false, 100);
+  second->set_inside(false);
+  const std::vector<SeenRank> ranks = seen();
+  REQUIRE(ranks.size() == 2);
+  REQUIRE(ranks[0].measures);
+  CHECK(ranks[0].measures->operations.empty());
+  REQUIRE(ranks[1].measures);
+  const SeenMeasures& measures = *ranks[1].measures;
+  CHECK(measures.hosts == 2);
+  CHECK(measures.waits == 1);
+  CHECK(measures.waited_ms == 60);
+  REQUIRE(measures.late.size() == 1);
+  CHECK(measures.late[0].rank == 2);
+  REQUIRE(measures.operations.size() == 3);
+  CHECK(measures.operations[0].kind == static_cast<int>(Collective::kAllGather));
+  CHECK(measures.operations[0].bytes == 1000);
+  CHECK(measures.operations[0].count() == 1);
+  CHECK(measures.operations[0].last == 1);
+  CHECK(measures.operations[0].ns >= 1'900'000);
+  CHECK(measures.operations[1].kind == kSends);
+  CHECK(measures.operations[1].waited_ms == 0);
+  CHECK(measures.operations[2].kind == kReceives);
+  // What has ended can be read once more.
+  second.reset();
+  const std::vector<EndedMeasures> ended = ended_after(&position);
+  REQUIRE(ended.size() == 1);
+  CHECK(ended[0].communicator == kCommunicator + 1);
+  CHECK(ended[0].rank == 1);
+  CHECK(ended[0].ranks == 3);
+  CHECK(ended[0].measures.operations.size() == 3);
+  CHECK(ended_after(&position).empty());
+  // The next one begins with zeros.
+  second = EventRing::open(kCommunicator + 2, 1, 3);
+  CHECK(seen().at(1).measures->operations.empty());
+}
+
+TEST_CASE("events: without TUTTI_METRICS there are no measures") {
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  CHECK_FALSE(ring->measures());
+  CHECK_FALSE(seen().at(0).measures);
 }
 
 TEST_CASE("events: a forked child leaves its parent's rings as they are", "[fork]") {

@@ -1,0 +1,160 @@
+#include "observe/measures.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <utility>
+
+#include "base/first_use.h"
+#include "os/fork.h"
+#include "os/ticks.h"
+
+namespace tutti::internal::observe {
+namespace {
+
+using Word = std::atomic<std::uint64_t>;
+
+// Of words with one writer.
+void increase(Word& word, std::uint64_t by) {
+  word.store(word.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+}
+
+std::uint64_t value(const Word& word) {
+  return word.load(std::memory_order_relaxed);
+}
+
+struct TickLength {
+  double ns = 0;
+};
+
+TickLength measure_ticks() {
+  using Clock = std::chrono::steady_clock;
+  const std::uint64_t ticks_before = ticks();
+  const auto before = Clock::now();
+  auto after = before;
+  while (after - before < std::chrono::milliseconds(1)) after = Clock::now();
+  const std::uint64_t passed = ticks() - ticks_before;
+  const auto ns = static_cast<double>(std::chrono::nanoseconds(after - before).count());
+  return {ns / static_cast<double>(std::max<std::uint64_t>(passed, 1))};
+}
+
+constinit FirstUse<TickLength> tick_length;
+
+constexpr std::size_t kMostEnded = 256;
+
+class Ended final : public ForkAware {
+ public:
+  Ended() { enlist(); }
+  void before_fork() override TUTTI_ACQUIRE(mutex_) { mutex_.lock(); }
+  void after_fork_in_parent() override TUTTI_RELEASE(mutex_) { mutex_.unlock(); }
+  void after_fork_in_child() override TUTTI_RELEASE(mutex_) {
+    keeps_ = false;
+    mutex_.unlock();
+  }
+  std::uint64_t keep() {
+    const MutexLock lock(mutex_);
+    keeps_ = true;
+    return count_;
+  }
+  void note(EndedMeasures ended) {
+    const MutexLock lock(mutex_);
+    if (!keeps_) return;
+    if (list_.size() == kMostEnded) list_.pop_front();
+    list_.push_back(std::move(ended));
+    ++count_;
+  }
+  std::vector<EndedMeasures> after(std::uint64_t* position) {
+    const MutexLock lock(mutex_);
+    const auto missing = static_cast<std::size_t>(count_ - std::exchange(*position, count_));
+    return {list_.end() - static_cast<std::ptrdiff_t>(std::min(missing, list_.size())), list_.end()};
+  }
+
+ private:
+  Mutex mutex_;
+  bool keeps_ TUTTI_GUARDED_BY(mutex_) = false;
+  std::uint64_t count_ TUTTI_GUARDED_BY(mutex_) = 0;
+  std::deque<EndedMeasures> list_ TUTTI_GUARDED_BY(mutex_);  // the last ones
+};
+
+constinit FirstUse<Ended, Surplus::kKept> ended_measures;
+
+}  // namespace
+
+std::uint64_t ns_of_ticks(std::int64_t ticks) {
+  if (ticks <= 0) return 0;
+  return static_cast<std::uint64_t>(static_cast<double>(ticks) * tick_length.get(measure_ticks).ns);
+}
+
+void add(Measures& measures, const Measured& operation) {
+  Measure& measure = measures.kinds[static_cast<std::size_t>(operation.kind)][size_class(operation.bytes)];
+  increase(measure.bytes, operation.bytes);
+  increase(measure.ns, operation.ns);
+  measure.last.store(operation.number, std::memory_order_relaxed);
+  increase(measure.calls[bucket_of(operation.ns)], 1);
+}
+
+void add(Measures& measures, int kind, std::uint64_t bytes, const LongWait& wait) {
+  if (wait.ms == 0) return;
+  increase(measures.waits, 1);
+  increase(measures.waited_ms, wait.ms);
+  increase(measures.kinds[static_cast<std::size_t>(kind)][size_class(bytes)].waited_ms, wait.ms);
+  if (wait.rank < 0) return;
+  const std::uint64_t rank = static_cast<std::uint64_t>(wait.rank) + 1;
+  for (Late& late : measures.late) {
+    if (value(late.rank) == 0) late.rank.store(rank, std::memory_order_relaxed);
+    if (value(late.rank) != rank) continue;
+    increase(late.waits, 1);
+    increase(late.waited_ms, wait.ms);
+    return;
+  }
+}
+
+std::uint64_t SeenMeasure::count() const {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t in_bucket : calls) sum += in_bucket;
+  return sum;
+}
+
+SeenMeasures read(const Measures& measures) {
+  constexpr std::uint64_t kMostRanks = 1 << 20;
+  SeenMeasures seen;
+  seen.hosts = static_cast<int>(std::min(value(measures.hosts), kMostRanks));
+  seen.waits = value(measures.waits);
+  seen.waited_ms = value(measures.waited_ms);
+  for (const Late& late : measures.late) {
+    const std::uint64_t rank = value(late.rank);
+    if (rank == 0 || rank > kMostRanks) continue;
+    seen.late.push_back({static_cast<int>(rank) - 1, value(late.waits), value(late.waited_ms)});
+  }
+  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+    for (std::size_t size = 0; size < kSizeClasses; ++size) {
+      const Measure& measure = measures.kinds[kind][size];
+      SeenMeasure one;
+      for (std::size_t i = 0; i < kBuckets; ++i) one.calls[i] = value(measure.calls[i]);
+      if (one.count() == 0) continue;
+      one.kind = static_cast<int>(kind);
+      one.size_class = size;
+      one.bytes = value(measure.bytes);
+      one.ns = value(measure.ns);
+      one.waited_ms = value(measure.waited_ms);
+      one.last = static_cast<std::uint32_t>(value(measure.last));
+      seen.operations.push_back(one);
+    }
+  }
+  return seen;
+}
+
+std::uint64_t keep_ended() {
+  return ended_measures.get().keep();
+}
+
+void note_ended(EndedMeasures ended) {
+  ended_measures.get().note(std::move(ended));
+}
+
+std::vector<EndedMeasures> ended_after(std::uint64_t* position) {
+  return ended_measures.get().after(position);
+}
+
+}  // namespace tutti::internal::observe
