@@ -7,6 +7,6 @@ namespace tutti::internal {
 const char* library_version();
 
 // Of what ranks say to each other behind the handshake of their connections: raised with each change of it.
-inline constexpr unsigned kProtocol = 8;
+inline constexpr unsigned kProtocol = 9;
 
 }  // namespace tutti::internal

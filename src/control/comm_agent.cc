@@ -271,6 +271,11 @@ Whereabouts CommAgent::whereabouts() const {
   return watching != nullptr && watching->witness.where ? watching->witness.where() : Whereabouts{};
 }
 
+std::string CommAgent::report() const {
+  const auto watching = shared_.who_watches();
+  return watching != nullptr && watching->witness.report ? watching->witness.report() : std::string();
+}
+
 std::optional<bool> CommAgent::attend_listeners() const {
   const auto watching = shared_.who_watches();
   if (watching == nullptr || !watching->witness.attend_listeners) return std::nullopt;
@@ -299,14 +304,16 @@ bool CommAgent::process_reconnects(const net::PollSet& set) const {
 // The answer is in this communicator's numbering and lists only its members.
 void CommAgent::hear_answer(const Answer& answer) {
   const auto watching = shared_.who_watches();
-  if (watching == nullptr || !watching->witness.answered) return;
+  if (watching == nullptr) return;
+  const auto& told = answer.question.all ? watching->witness.surveyed : watching->witness.answered;
+  if (!told) return;
   Answer own{answer.question, {}};
   for (Absence absence : answer.absent) {
     absence.rank = members_.rank_of(absence.rank);
     if (absence.rank >= 0) own.absent.push_back(absence);
   }
   std::sort(own.absent.begin(), own.absent.end(), [](const Absence& a, const Absence& b) { return a.rank < b.rank; });
-  watching->witness.answered(own);
+  told(own);
 }
 
 // ---- Agreements ---------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ class CommAgent {
   // The members that have left without contributing to the agreement, by their ranks in the job.
   [[nodiscard]] RankSet left_without(const AgreementName& name) const;
   [[nodiscard]] Whereabouts whereabouts() const;
+  // Witness::report(); empty: there is none.
+  [[nodiscard]] std::string report() const;
   // Calls Witness::attend_listeners(), and returns its result. Nothing: there is none yet.
   [[nodiscard]] std::optional<bool> attend_listeners() const;
   // The same of Witness::prepare_reconnects() and process_reconnects(). False: there is none yet.

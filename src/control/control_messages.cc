@@ -17,7 +17,7 @@ using net::kMaxAddresses;
 
 void put(net::Packer* packer, const Question& question) {
   packer->number(question.sequence).number(question.patience_ms).number(question.waited_ms);
-  packer->text(question.what).text(question.hint);
+  packer->text(question.what).text(question.hint).number(static_cast<std::uint8_t>(question.all));
 }
 
 bool take(net::Unpacker* unpacker, Question* question) {
@@ -26,6 +26,7 @@ bool take(net::Unpacker* unpacker, Question* question) {
   question->waited_ms = unpacker->number<std::int64_t>();
   question->what = unpacker->text();
   question->hint = unpacker->text();
+  question->all = unpacker->number<std::uint8_t>() != 0;
   const bool tells = question->waited_ms > 0;  // then it names the operation
   return question->patience_ms >= 0 && question->patience_ms <= kMaxPatienceMs && question->waited_ms >= 0 &&
          tells != question->what.empty() && question->what.size() <= kMaxWordsBytes &&
@@ -34,7 +35,7 @@ bool take(net::Unpacker* unpacker, Question* question) {
 
 void put(net::Packer* packer, const Absence& absence) {
   packer->number(absence.rank).number(static_cast<std::uint8_t>(absence.silent)).number(absence.sequence);
-  packer->number(static_cast<std::uint8_t>(absence.inside));
+  packer->number(static_cast<std::uint8_t>(absence.inside)).text(absence.report);
 }
 
 bool take(net::Unpacker* unpacker, int ranks, Absence* absence) {
@@ -42,7 +43,8 @@ bool take(net::Unpacker* unpacker, int ranks, Absence* absence) {
   absence->silent = unpacker->number<std::uint8_t>() != 0;
   absence->sequence = unpacker->number<std::uint32_t>();
   absence->inside = unpacker->number<std::uint8_t>() != 0;
-  return absence->rank >= 0 && absence->rank < ranks;
+  absence->report = unpacker->text();
+  return absence->rank >= 0 && absence->rank < ranks && absence->report.size() <= kMostReportBytes;
 }
 
 void put(net::Packer* packer, const std::vector<CallRecord>& records) {
@@ -287,8 +289,9 @@ std::string pack_here(CommId comm, std::uint32_t token) {
   return begin(FrameKind::kHere, comm).number(token).bytes();
 }
 
-std::string pack_absence(CommId comm, const Absence& absence) {
+std::string pack_absence(CommId comm, bool all, const Absence& absence) {
   net::Packer packer = begin(FrameKind::kAbsent, comm);
+  packer.number(static_cast<std::uint8_t>(all));
   put(&packer, absence);
   return packer.bytes();
 }
@@ -411,7 +414,8 @@ bool unpack_here(net::Unpacker* unpacker, std::uint32_t* token) {
   return unpacker->complete();
 }
 
-bool unpack_absence(net::Unpacker* unpacker, int ranks, Absence* absence) {
+bool unpack_absence(net::Unpacker* unpacker, int ranks, bool* all, Absence* absence) {
+  *all = unpacker->number<std::uint8_t>() != 0;
   return take(unpacker, ranks, absence) && unpacker->complete();
 }
 

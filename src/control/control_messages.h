@@ -140,7 +140,8 @@ std::string pack_refusal(const CommName& comm, const Refusal& refusal);
 std::string pack_calls(CommId comm, const Calls& calls);
 std::string pack_inquiry(CommId comm, FrameKind kind, const Inquiry& inquiry);
 std::string pack_here(CommId comm, std::uint32_t token);
-std::string pack_absence(CommId comm, const Absence& absence);
+// all: of a question for all.
+std::string pack_absence(CommId comm, bool all, const Absence& absence);
 std::string pack_answer(CommId comm, const Answer& answer);
 
 // Removes the header from a frame; the functions below take the rest. False if it is damaged. `ranks`: of the job.
@@ -158,7 +159,7 @@ bool unpack_refusal(net::Unpacker* unpacker, int ranks, Refusal* refusal);
 bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls);
 bool unpack_inquiry(net::Unpacker* unpacker, Inquiry* inquiry);
 bool unpack_here(net::Unpacker* unpacker, std::uint32_t* token);
-bool unpack_absence(net::Unpacker* unpacker, int ranks, Absence* absence);
+bool unpack_absence(net::Unpacker* unpacker, int ranks, bool* all, Absence* absence);
 bool unpack_answer(net::Unpacker* unpacker, int ranks, Answer* answer);
 
 }  // namespace tutti::internal::control

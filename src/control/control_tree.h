@@ -25,23 +25,28 @@ struct Whereabouts {
   bool inside = false;
 };
 
-// Asked by a rank whose operation makes no progress: which ranks are missing?
+// Asked by a rank whose operation makes no progress: which ranks are missing? Or, for the status of the job, where are
+// all ranks?
 struct Question {
   std::uint32_t sequence = 0;    // of its operation
   std::int64_t patience_ms = 0;  // a process that does not answer within this time is silent
   std::int64_t waited_ms = 0;    // how long the rank has waited, if a warning must be logged; else 0
   std::string what;              // the text for the operation, if waited_ms > 0
   std::string hint;              // the likely reason if all ranks have called it, if waited_ms > 0
+  bool all = false;              // every rank that answers is in the answer; the fields above but patience_ms are unset
 };
 
-// A rank for which the others wait.
+// A rank for which the others wait; of a question for all, any rank.
 struct Absence {
   int rank = -1;
   bool silent = false;         // its process does not answer; if it does,
   std::uint32_t sequence = 0;  // the last operation that the rank has begun,
   bool inside = false;         // and still is in: then it may itself wait for a rank that is further behind
+  std::string report{};        // of a question for all: what Witness::report() returned
   bool operator==(const Absence&) const = default;
 };
+
+inline constexpr std::size_t kMostReportBytes = 1024;
 
 // How long the answer takes: patience_ms, and then time for reports to reach rank 0. Both depend on the load of the
 // machines.
@@ -79,6 +84,9 @@ struct Witness {
   // Connections that break are made anew: a neighbour whose connection has ended may live, so this rank asks it before
   // it counts as dead.
   bool remakes_connections = false;
+  // For a question of any rank for all: what this rank tells about itself, at most kMostReportBytes; and the answer.
+  std::function<std::string()> report{};
+  std::function<void(const Answer&)> surveyed{};
 };
 
 class ControlTree {
@@ -102,8 +110,8 @@ class ControlTree {
   // thread; does not wait.
   virtual Status compare_with_departed() = 0;
   // Finds out which ranks are missing, and gives the answer to the witnesses of all reachable ranks, including this
-  // one: inquiry_ms(patience_ms) later, or never. Simultaneous questions of several ranks become one. After watch();
-  // any thread; does not wait for the peers.
+  // one: inquiry_ms(patience_ms) later, or never. Simultaneous questions of several ranks become one; those for all
+  // are apart from the others. After watch(); any thread; does not wait for the peers.
   virtual void ask(Question question) = 0;
   // Tells all other ranks what this one has refused, or that it has made a call since. After watch(); any thread.
   // Returns when the neighbours have been told, or after `wait_ms`: then the process may end.

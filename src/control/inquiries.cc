@@ -16,10 +16,10 @@ constexpr std::size_t kMaxRounds = 1024;  // inquiries that a non-member follows
 }  // namespace
 
 // Null: there are too many.
-Inquiries::Round* Inquiries::begin(CommId comm, Round::Phase phase, const Question& question) {
-  if (rounds_.size() >= kMaxRounds && comms_.find(comm) == nullptr && !rounds_.contains(comm)) return nullptr;
+Inquiries::Round* Inquiries::begin(const Key& key, Round::Phase phase, const Question& question) {
+  if (rounds_.size() >= kMaxRounds && comms_.find(key.comm) == nullptr && !rounds_.contains(key)) return nullptr;
   const std::int64_t now = now_ns();
-  Round* const round = &(rounds_[comm] = {phase, ++token_, question, now + question.patience_ms * kNsPerMs, 0, {}, {}});
+  Round* const round = &(rounds_[key] = {phase, ++token_, question, now + question.patience_ms * kNsPerMs, 0, {}, {}});
   const bool answers = phase == Round::Phase::kProbing && neighbours_.parent() == nullptr;
   const std::int64_t reports_ms = inquiry_ms(question.patience_ms) - question.patience_ms;
   round->end_ns = round->due_ns + (reports_ms + (answers ? 0 : kForgetMs)) * kNsPerMs;
@@ -32,15 +32,16 @@ void Inquiries::send_inquiry(CommId comm, Round* round, FrameKind kind, Neighbou
 }
 
 void Inquiries::inquire(CommId comm, const Question& question) {
-  if (rounds_.contains(comm)) return;
+  const Key key{comm, question.all};
+  if (rounds_.contains(key)) return;
   Neighbour* const up = neighbours_.parent();
   if (up == nullptr && !search_.is_on()) return probe(comm, question);
-  Round* const round = begin(comm, Round::Phase::kAsked, question);
+  Round* const round = begin(key, Round::Phase::kAsked, question);
   if (round != nullptr && up != nullptr) send_inquiry(comm, round, FrameKind::kAsk, up);
 }
 
 void Inquiries::probe(CommId comm, const Question& question) {
-  Round* const round = begin(comm, Round::Phase::kProbing, question);
+  Round* const round = begin({comm, question.all}, Round::Phase::kProbing, question);
   for (Neighbour& neighbour : neighbours_.all()) {
     const bool below = !neighbour.is_parent && neighbour.socket.valid();
     if (below && round != nullptr) send_inquiry(comm, round, FrameKind::kProbe, &neighbour);
@@ -48,13 +49,13 @@ void Inquiries::probe(CommId comm, const Question& question) {
 }
 
 void Inquiries::inquire_again() {
-  std::vector<std::pair<CommId, Question>> asked;
-  for (const auto& [comm, round] : rounds_) {
-    if (round.phase == Round::Phase::kAsked) asked.emplace_back(comm, round.question);
+  std::vector<std::pair<Key, Question>> asked;
+  for (const auto& [key, round] : rounds_) {
+    if (round.phase == Round::Phase::kAsked) asked.emplace_back(key, round.question);
   }
-  for (const auto& [comm, question] : asked) {
-    rounds_.erase(comm);
-    inquire(comm, question);
+  for (const auto& [key, question] : asked) {
+    rounds_.erase(key);
+    inquire(key.comm, question);
   }
 }
 
@@ -65,55 +66,66 @@ void Inquiries::on_inquiry(CommId comm, FrameKind kind, const Inquiry& inquiry, 
 }
 
 void Inquiries::on_receipt(CommId comm, std::uint32_t token, const Neighbour* from) {
-  const auto round = rounds_.find(comm);
-  if (round != rounds_.end() && round->second.token == token) round->second.owing.erase(from->rank);
+  for (const bool all : {false, true}) {
+    const auto round = rounds_.find({comm, all});
+    if (round != rounds_.end() && round->second.token == token) round->second.owing.erase(from->rank);
+  }
 }
 
-void Inquiries::on_absence(CommId comm, const Absence& absence) {
-  const auto round = rounds_.find(comm);
+void Inquiries::on_absence(const Key& key, const Absence& absence) {
+  const auto round = rounds_.find(key);
   if (Neighbour* const up = neighbours_.parent(); up != nullptr) {
-    neighbours_.send(pack_absence(comm, absence), up);
+    neighbours_.send(pack_absence(key.comm, key.all, absence), up);
   } else if (round != rounds_.end() && round->second.phase == Round::Phase::kProbing) {
     round->second.absent.push_back(absence);
   }
 }
 
 void Inquiries::on_answer(CommId comm, const Answer& answer) {
-  rounds_.erase(comm);
+  rounds_.erase({comm, answer.question.all});
   if (CommAgent* const member = comms_.find(comm)) member->hear_answer(answer);
   neighbours_.send_down(pack_answer(comm, answer), nullptr);
 }
 
 // The question's patience_ms are over.
-void Inquiries::judge_silence(CommId comm) {
-  Round& round = rounds_.at(comm);
+void Inquiries::judge_silence(const Key& key) {
+  Round& round = rounds_.at(key);
   round.due_ns = 0;
   const Question question = round.question;
+  const bool probing = round.phase == Round::Phase::kProbing;
   for (const int rank : std::exchange(round.owing, {})) {
     if (!view_.is_there(rank)) continue;  // it has left or died meanwhile
     const Absence silent{rank, true};
-    if (round.phase == Round::Phase::kAsked) return on_answer(comm, {question, {silent}});
-    on_absence(comm, silent);
+    if (!probing) return on_answer(key.comm, {question, {silent}});
+    on_absence(key, silent);
   }
+  if (probing) report_own(key, question);
+}
+
+void Inquiries::report_own(const Key& key, const Question& question) {
   // A rank that has sent its leave notice is not missing.
-  const CommAgent* const member = comms_.find(comm);
-  if (round.phase != Round::Phase::kProbing || member == nullptr || member->leave_notices().has_parted()) return;
+  const CommAgent* const member = comms_.find(key.comm);
+  if (member == nullptr || member->leave_notices().has_parted()) return;
   const Whereabouts now = member->whereabouts();
-  if (is_before(now.sequence, question.sequence)) on_absence(comm, {view_.rank(), false, now.sequence, now.inside});
+  if (question.all) {
+    on_absence(key, {view_.rank(), false, now.sequence, now.inside, member->report()});
+  } else if (is_before(now.sequence, question.sequence)) {
+    on_absence(key, {view_.rank(), false, now.sequence, now.inside});
+  }
 }
 
 void Inquiries::advance() {
-  std::vector<CommId> comms;
-  for (const auto& [comm, round] : rounds_) comms.push_back(comm);
+  std::vector<Key> keys;
+  for (const auto& [key, round] : rounds_) keys.push_back(key);
   const std::int64_t now = now_ns();
-  for (const CommId comm : comms) {
-    if (rounds_.at(comm).due_ns != 0 && now >= rounds_.at(comm).due_ns) judge_silence(comm);
-    const auto at = rounds_.find(comm);
+  for (const Key& key : keys) {
+    if (rounds_.at(key).due_ns != 0 && now >= rounds_.at(key).due_ns) judge_silence(key);
+    const auto at = rounds_.find(key);
     if (at == rounds_.end() || now < at->second.end_ns) continue;
     const Round round = std::move(at->second);
     rounds_.erase(at);
     if (round.phase == Round::Phase::kProbing && neighbours_.parent() == nullptr)
-      on_answer(comm, {round.question, round.absent});
+      on_answer(key.comm, {round.question, round.absent});
   }
 }
 
@@ -130,8 +142,9 @@ bool Inquiries::hear(const Header& header, net::Unpacker* unpacker, Neighbour* f
     if (!unpack_here(unpacker, &token)) return false;
     on_receipt(header.comm, token, from);
   } else if (header.kind == FrameKind::kAbsent) {
-    if (!from_below || !unpack_absence(unpacker, view_.ranks(), &absence)) return false;
-    on_absence(header.comm, absence);
+    bool all = false;
+    if (!from_below || !unpack_absence(unpacker, view_.ranks(), &all, &absence)) return false;
+    on_absence({header.comm, all}, absence);
   } else {
     if (from_below || !unpack_answer(unpacker, view_.ranks(), &answer)) return false;
     on_answer(header.comm, answer);
@@ -140,12 +153,12 @@ bool Inquiries::hear(const Header& header, net::Unpacker* unpacker, Neighbour* f
 }
 
 void Inquiries::forget_owing(int rank) {
-  for (auto& [comm, round] : rounds_) round.owing.erase(rank);
+  for (auto& [key, round] : rounds_) round.owing.erase(rank);
 }
 
 void Inquiries::prepare(net::PollSet* set) const {
   const std::int64_t now = now_ns();
-  for (const auto& [comm, round] : rounds_) {
+  for (const auto& [key, round] : rounds_) {
     const std::int64_t next = round.due_ns != 0 ? round.due_ns : round.end_ns;
     set->wake_at(Deadline::after_ms(next <= now ? 0 : (next - now + kNsPerMs - 1) / kNsPerMs));
   }

@@ -8,13 +8,15 @@
 // A question gets a receipt as well. If a rank's parent gives none, the rank answers those below it by itself: the
 // parent is silent. Ranks whose parent has left or died ask again when they have found another, or act like rank 0.
 //
-// A communicator has one question at a time: a rank that asks while another question is being answered gets that
-// answer. All ranks of the job take part, because non-members are between members; but only members are reported as
+// A communicator has one question about missing ranks at a time: a rank that asks while another question is being
+// answered gets that answer. A question for all is answered likewise, beside it: each member that is alive reports
+// itself. All ranks of the job take part, because non-members are between members; but only members are reported as
 // missing.
 //
 // Threads: the tree's only.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -51,6 +53,11 @@ class Inquiries {
   void advance();
 
  private:
+  struct Key {
+    CommId comm = 0;
+    bool all = false;  // Question::all
+    auto operator<=>(const Key&) const = default;
+  };
   // The state of the current question of a communicator.
   struct Round {
     enum class Phase { kAsked, kProbing };
@@ -62,20 +69,21 @@ class Inquiries {
     std::set<int> owing;      // neighbours that owe a receipt
     std::vector<Absence> absent;
   };
-  Round* begin(CommId comm, Round::Phase phase, const Question& question);
+  Round* begin(const Key& key, Round::Phase phase, const Question& question);
   void send_inquiry(CommId comm, Round* round, FrameKind kind, Neighbour* to);
   void probe(CommId comm, const Question& question);
   void on_inquiry(CommId comm, FrameKind kind, const Inquiry& inquiry, Neighbour* from);
   void on_receipt(CommId comm, std::uint32_t token, const Neighbour* from);
-  void on_absence(CommId comm, const Absence& absence);
+  void on_absence(const Key& key, const Absence& absence);
   void on_answer(CommId comm, const Answer& answer);
-  void judge_silence(CommId comm);
+  void judge_silence(const Key& key);
+  void report_own(const Key& key, const Question& question);
 
   const JobView& view_;
   const CommTable& comms_;
   const ParentSearch& search_;
   Neighbours& neighbours_;
-  std::map<CommId, Round> rounds_;
+  std::map<Key, Round> rounds_;
   std::uint32_t token_ = 0;
 };
 

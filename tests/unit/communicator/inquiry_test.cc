@@ -37,6 +37,8 @@ struct Asker {
   std::mutex mutex;
   Whereabouts where{17, true};  // guarded by mutex
   std::vector<Answer> answers;  // guarded by mutex
+  std::vector<Answer> surveys;  // to questions for all; guarded by mutex
+  std::string report;           // what it tells then; constant
   Job job;                      // its thread writes the answers
 
   void stand_at(Whereabouts at) {
@@ -44,14 +46,30 @@ struct Asker {
     where = at;
   }
   Status watch() {
-    return job.tree->watch(failure, {[this] {
-                                       const std::lock_guard lock(mutex);
-                                       return where;
-                                     },
-                                     [this](const Answer& answer) {
-                                       const std::lock_guard lock(mutex);
-                                       answers.push_back(answer);
-                                     }});
+    Witness witness{[this] {
+                      const std::lock_guard lock(mutex);
+                      return where;
+                    },
+                    [this](const Answer& answer) {
+                      const std::lock_guard lock(mutex);
+                      answers.push_back(answer);
+                    }};
+    witness.report = [this] { return report; };
+    witness.surveyed = [this](const Answer& answer) {
+      const std::lock_guard lock(mutex);
+      surveys.push_back(answer);
+    };
+    return job.tree->watch(failure, std::move(witness));
+  }
+  void ask_for_all() {
+    Question question;
+    question.patience_ms = kPatienceMs;
+    question.all = true;
+    job.tree->ask(question);
+  }
+  std::size_t count_surveys() {
+    const std::lock_guard lock(mutex);
+    return surveys.size();
   }
   void ask(std::uint32_t sequence = 17) {
     Question question;
@@ -254,6 +272,37 @@ TEST_CASE("the death of a rank leaves no question unanswered") {
   CHECK(askers[5]->absent().empty());
   askers[0]->ask();
   CHECK(askers[0]->absent().empty());
+}
+
+TEST_CASE("a question for all is answered by all, beside a question about missing ranks") {
+  Askers askers = make_askers(6);
+  for (std::size_t r = 0; r < askers.size(); ++r) askers[r]->report = "report " + std::to_string(r);
+  askers[2]->stand_at({16, false});
+  join_all(make_id(), askers);
+  std::vector<Absence> expected;
+  for (int r = 0; r < 6; ++r) {
+    const bool late = r == 2;
+    expected.push_back({r, false, late ? 16U : 17U, !late, "report " + std::to_string(r)});
+  }
+  std::vector<Absence> last;
+  // On a loaded machine reports may come too late for an answer.
+  for (int attempt = 0; attempt < 40 && last != expected; ++attempt) {
+    const std::size_t heard = askers[5]->count_surveys();
+    askers[5]->ask();
+    askers[5]->ask_for_all();
+    askers[4]->ask_for_all();
+    if (!eventually([&] { return askers[5]->count_surveys() > heard; }, kAnswerMs)) continue;
+    const std::lock_guard lock(askers[5]->mutex);
+    CHECK(askers[5]->surveys.back().question.all);
+    last = askers[5]->surveys.back().absent;
+  }
+  CHECK(last == expected);
+  const std::vector<Absence> missing{{2, false, 16}};
+  CHECK(askers[1]->asked_until(missing) == missing);
+  for (const auto& asker : askers) {
+    const std::lock_guard lock(asker->mutex);
+    for (const Answer& answer : asker->answers) CHECK_FALSE(answer.question.all);
+  }
 }
 
 TEST_CASE("the text about missing ranks") {
