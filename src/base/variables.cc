@@ -167,6 +167,8 @@ constexpr Variable kVariables[] = {
     {"TUTTI_LOG", "error, warn, info or debug", kEachRank, kNoField, kNotASetting, "warn"},
     {"TUTTI_FLIGHT_RECORDER", "a folder in which the last events of each process stay if it fails or is killed",
      kEachRank, kNoField, kNotASetting, "(none)"},
+    {"TUTTI_TRACE", "a folder in which each process writes all its operations with their times", kEachRank, kNoField,
+     kNotASetting, "(none)"},
     {"TUTTI_BIND", "none, core or numa: binds the thread that makes a communicator", kEachRank, kNoField,
      kWord<&Settings::bind, kBindWords>},
     {"TUTTI_LAUNCHER", "plain, pmix, pmi1, torchrun or slurm: the launcher whose job to join", kEachRank, kNoField,

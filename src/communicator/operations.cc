@@ -91,11 +91,6 @@ Status Operations::go_on_repeated() {
   observe::EventRing& ring = history_.ring();
   const Collective collective = prepared.name.collective;
   const std::size_t bytes = has_data(collective) ? prepared.operation.bytes : 0;
-  if (begun_.done != 0 && begun_.done == prepared.fast_steps.size()) {
-    // It is complete, and here only to be measured (BoundOperations::prepare).
-    ring.measure_collective(collective, bytes);
-    return {};
-  }
   const CallHistory::Inside inside(history_);
   history_.set_begun_if_not();
   const transport::Fingerprint& fingerprint = prepared.operation.fingerprint;
@@ -119,7 +114,7 @@ void Operations::measure(const Coalesced& coalesced) {
 void Operations::measure(std::span<const Transfer> transfers) {
   observe::EventRing& ring = history_.ring();
   if (!ring.measures()) return;
-  for (const Transfer& transfer : transfers) ring.measure_transfer(transfer.sends, bytes_of(transfer));
+  for (const Transfer& transfer : transfers) ring.measure_transfer(transfer.sends, transfer.peer, bytes_of(transfer));
 }
 
 Status Operations::run(const Coalesced& coalesced) {

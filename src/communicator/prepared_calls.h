@@ -80,13 +80,19 @@ class PreparedCalls {
       set_base(&operation.buffers[1], output);
     }
 
+    void leave_fast_path() {
+      fast_steps = {};
+      fast_done = SIZE_MAX;
+    }
+
     // From now on find() finds it. If memory is missing, the operation is unchanged and not found. REQUIRES: the
     // operation is bound to the call and its buffers.
     void prepare(const Call& call, int rank, int ranks) {
       executor::CpuExecutor::locate(operation, &located);
       operation.located = &located;
-      fast_steps = located.all_short ? located.steps : std::span<const executor::LocatedStep>();
-      fast_done = located.all_short ? located.steps.size() : SIZE_MAX;
+      fast_steps = located.steps;
+      fast_done = located.steps.size();
+      if (!located.all_short) leave_fast_path();
       plan = &operation.plan->identity;
       planned_word = executor::with_plan({.call = word}, plan->hash).call;
       const CollectiveInfo& info = info_of(call.collective);

@@ -32,9 +32,13 @@ std::unique_ptr<EventRing> EventRing::unshared() {
 
 std::unique_ptr<EventRing> EventRing::open(std::uint64_t communicator, int rank, int ranks) {
   const RingPlace place = take_ring();
-  if (place.ring == nullptr) return unshared();
-  if (place.measures != nullptr) (void)ns_of_ticks(1);  // now, and not in the first operation
   std::unique_ptr<EventRing> made;
+  if (place.ring == nullptr) {
+    made = unshared();
+    made->trace_ = Trace::open(communicator, rank, ranks);
+    return made;
+  }
+  if (place.measures != nullptr) (void)ns_of_ticks(1);  // now, and not in the first operation
   try {
     made.reset(new EventRing(place, nullptr));
   } catch (...) {
@@ -44,6 +48,7 @@ std::unique_ptr<EventRing> EventRing::open(std::uint64_t communicator, int rank,
   made->at().rank = rank;
   made->at().ranks = ranks;
   made->at().communicator.store(communicator, std::memory_order_release);
+  made->trace_ = Trace::open(communicator, rank, ranks);
   return made;
 }
 
@@ -59,6 +64,7 @@ EventRing::~EventRing() {
 }
 
 void EventRing::name_plan(std::uint32_t hash, std::string_view text) {
+  if (trace_ != nullptr) trace_->name_plan(hash, text);
   for (std::uint32_t row = 0; row < kPlanRows; ++row) {
     PlanText& place = ring_->plans[(hash + row) % kPlans];
     const std::uint32_t found = place.hash.load(std::memory_order_relaxed);
@@ -73,7 +79,7 @@ void EventRing::name_plan(std::uint32_t hash, std::string_view text) {
 void EventRing::set_inside(bool inside) {
   at().inside.store(inside ? 1 : 0, std::memory_order_relaxed);
   longest_ = {};
-  if (inside && measures_ != nullptr) entered_ = ticks();
+  if (inside && measures()) entered_ = ticks();
   // What the rank was in when the communicator failed stays to be read.
   if (inside || has_failed()) return;
   if (at().transfer.load(std::memory_order_relaxed) != 0) {
@@ -113,6 +119,7 @@ void EventRing::set_hosts(std::size_t hosts) {
 }
 
 void EventRing::measure(const Measured& operation) {
+  if (measures_ == nullptr) return;
   add(*measures_, operation);
   // Of several operations that run together, the first one has it.
   add(*measures_, operation.kind, operation.bytes, std::exchange(longest_, {}));
@@ -120,18 +127,21 @@ void EventRing::measure(const Measured& operation) {
 
 void EventRing::measure_collective(Collective collective, std::uint64_t bytes) {
   const std::uint32_t number = at().sequence.load(std::memory_order_relaxed);
+  if (trace_ != nullptr) trace_->add_collective(event(number), number, ticks());
   measure({static_cast<int>(collective), bytes, ns_since(event(number).begun.load(std::memory_order_relaxed)), number});
 }
 
 // The times of all parts together are the time of the whole.
 void EventRing::measure_part(Collective collective, std::uint64_t bytes, std::uint64_t all_bytes,
                              std::uint32_t number) {
+  if (trace_ != nullptr) trace_->add_collective(event(number), number, ticks());
   const double share = static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(all_bytes, 1));
   const auto ns = static_cast<std::uint64_t>(static_cast<double>(ns_since(entered_)) * share);
   measure({static_cast<int>(collective), bytes, ns, number});
 }
 
-void EventRing::measure_transfer(bool sends, std::uint64_t bytes) {
+void EventRing::measure_transfer(bool sends, int peer, std::uint64_t bytes) {
+  if (trace_ != nullptr) trace_->add_transfer(sends, peer, bytes, entered_, ticks());
   measure({sends ? kSends : kReceives, bytes, ns_since(entered_), 0});
 }
 

@@ -11,6 +11,7 @@
 #include "observe/event_file.h"
 #include "observe/layout.h"
 #include "observe/measures.h"
+#include "observe/trace_file.h"
 
 namespace tutti::internal::observe {
 
@@ -41,15 +42,15 @@ class EventRing {
   void note_wait(std::int64_t waited_ms, const std::vector<int>& awaited);
   void set_transfer(bool sends, int peer, std::uint64_t bytes);
 
-  // ---- If TUTTI_METRICS is set (measures.h)
-  [[nodiscard]] bool measures() const { return measures_ != nullptr; }
+  // ---- If TUTTI_METRICS (measures.h) or TUTTI_TRACE (trace_file.h) is set
+  [[nodiscard]] bool measures() const { return measures_ != nullptr || trace_ != nullptr; }
   // Of how many hosts the communicator's ranks are.
   void set_hosts(std::size_t hosts);
   // An operation has ended well: the collective that began last; or, since set_inside(true), one of several collectives
   // that have run as one of `all_bytes`, with its number; or a transfer.
   void measure_collective(Collective collective, std::uint64_t bytes);
   void measure_part(Collective collective, std::uint64_t bytes, std::uint64_t all_bytes, std::uint32_t number);
-  void measure_transfer(bool sends, std::uint64_t bytes);
+  void measure_transfer(bool sends, int peer, std::uint64_t bytes);
 
   // While it exists, the rank is in this call, beside its operations; of nested ones the outermost counts. Any thread.
   class Agreeing {
@@ -77,6 +78,7 @@ class EventRing {
   Ring* const ring_ = place_.ring;
   const std::unique_ptr<Unshared> unshared_;  // null: it lies in the file
   Measures* const measures_ = place_.measures;
+  std::unique_ptr<Trace> trace_;
   LongWait longest_;           // of the operation that runs
   std::uint64_t entered_ = 0;  // ticks
 };

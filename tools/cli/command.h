@@ -26,6 +26,7 @@ Run add_simulate(CLI::App& app, CLI::App** chosen);
 Run add_diagnose(CLI::App& app, CLI::App** chosen);
 Run add_top(CLI::App& app, CLI::App** chosen);
 Run add_report(CLI::App& app, CLI::App** chosen);
+Run add_trace(CLI::App& app, CLI::App** chosen);
 Run add_explain(CLI::App& app, CLI::App** chosen);
 Run add_tune(CLI::App& app, CLI::App** chosen);
 

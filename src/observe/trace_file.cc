@@ -1,0 +1,187 @@
+#include "observe/trace_file.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/config.h"
+#include "base/first_use.h"
+#include "base/log.h"
+#include "base/memfd.h"
+#include "observe/recorded_file.h"
+#include "os/clock.h"
+#include "os/fork.h"
+#include "os/ticks.h"
+
+namespace tutti::internal::observe {
+namespace {
+
+// Of this process. Made with the first communicator if TUTTI_TRACE is set then; it stays open until the process ends.
+class TraceFile final : public ForkAware {
+ public:
+  TraceFile() { enlist(); }
+  void before_fork() override TUTTI_ACQUIRE(mutex_) { mutex_.lock(); }
+  void after_fork_in_parent() override TUTTI_RELEASE(mutex_) { mutex_.unlock(); }
+  // A child makes its own file.
+  void after_fork_in_child() override TUTTI_RELEASE(mutex_) {
+    state_ = State::kNew;
+    mutex_.unlock();
+  }
+
+  bool open_once() {
+    const MutexLock lock(mutex_);
+    if (state_ != State::kNew) return state_ == State::kOpen;
+    state_ = State::kNone;
+    const auto folder = environment_variable("TUTTI_TRACE");
+    if (!folder) return false;
+    const Status opened = guarded([&] { return open(*folder); });
+    if (opened.is_ok()) {
+      state_ = State::kOpen;
+    } else {
+      log::warn(fmt::format("TUTTI_TRACE=\"{}\" cannot be used: {}", *folder, opened.message()));
+    }
+    return opened.is_ok();
+  }
+
+  // Null: there is no room.
+  std::byte* take_chunk() {
+    const MutexLock lock(mutex_);
+    if (state_ != State::kOpen) return nullptr;
+    set_mark();
+    const std::uint64_t taken = header_->chunks.load(std::memory_order_relaxed);
+    const std::size_t at = kTraceHeaderBytes + taken * kChunkBytes;
+    Status made = at + kChunkBytes > kMostTraceBytes ? Status::system("it is full", ENOSPC) : Status();
+    if (made.is_ok()) made = allocate_file(fd_.get(), at, kChunkBytes);
+    void* mapped = MAP_FAILED;
+    if (made.is_ok()) {
+      mapped = ::mmap(nullptr, kChunkBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(at));
+      if (mapped == MAP_FAILED) made = map_error("mapping the trace", errno);
+    }
+    if (!made.is_ok()) {
+      state_ = State::kFull;
+      log::warn("the trace of this process ends here: " + made.message());
+      return nullptr;
+    }
+    header_->chunks.store(taken + 1, std::memory_order_release);
+    return static_cast<std::byte*>(mapped);
+  }
+
+  // A forked child may have chunks of its parent's file.
+  void give_back(std::byte* chunk) {
+    (void)::munmap(chunk, kChunkBytes);
+    const MutexLock lock(mutex_);
+    if (state_ == State::kOpen || state_ == State::kFull) set_mark();
+  }
+
+  void drop() {
+    const MutexLock lock(mutex_);
+    if (state_ == State::kFull) header_->dropped.fetch_add(1, std::memory_order_relaxed);
+  }
+
+ private:
+  enum class State { kNew, kNone, kOpen, kFull };
+
+  Status open(const std::string& folder) TUTTI_REQUIRES(mutex_) {
+    auto file = make_recorded(folder, kTraceKind);
+    if (!file.is_ok()) return file.status();
+    if (Status s = allocate_file(file->fd.get(), 0, kTraceHeaderBytes); !s.is_ok()) return s;
+    void* const mapped = ::mmap(nullptr, kTraceHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd.get(), 0);
+    if (mapped == MAP_FAILED) return map_error("mapping the trace", errno);
+    if (header_ != nullptr) (void)::munmap(header_, kTraceHeaderBytes);  // of a forked child's parent
+    header_ = static_cast<TraceHeader*>(mapped);
+    fd_ = std::move(file->fd);
+    header_->layout = kTraceLayout;
+    header_->chunk_bytes = kChunkBytes;
+    set_origin(&header_->origin);
+    // A reader that finds it finds the rest.
+    std::atomic_thread_fence(std::memory_order_release);
+    header_->magic = kTraceMagic;
+    return {};
+  }
+
+  void set_mark() TUTTI_REQUIRES(mutex_) {
+    header_->mark_ticks.store(ticks(), std::memory_order_relaxed);
+    header_->mark_ns.store(now_ns(), std::memory_order_release);
+  }
+
+  Mutex mutex_;
+  State state_ TUTTI_GUARDED_BY(mutex_) = State::kNew;
+  UniqueFd fd_ TUTTI_GUARDED_BY(mutex_);
+  TraceHeader* header_ TUTTI_GUARDED_BY(mutex_) = nullptr;  // valid if open or full
+};
+
+constinit FirstUse<TraceFile, Surplus::kKept> trace_file;
+
+}  // namespace
+
+std::unique_ptr<Trace> Trace::open(std::uint64_t communicator, int rank, int ranks) {
+  if (!trace_file.get().open_once()) return nullptr;
+  return std::unique_ptr<Trace>(new Trace(communicator, rank, ranks));
+}
+
+Trace::~Trace() {
+  if (chunk_ != nullptr) trace_file.get().give_back(chunk_);
+}
+
+bool Trace::take_chunk() {
+  if (chunk_ != nullptr) trace_file.get().give_back(chunk_);
+  chunk_ = trace_file.get().take_chunk();
+  records_ = 0;
+  if (chunk_ == nullptr) return false;
+  auto* const header = reinterpret_cast<ChunkHeader*>(chunk_);
+  header->rank = rank_;
+  header->ranks = ranks_;
+  header->communicator = communicator_;
+  return true;
+}
+
+void Trace::add(const TraceRecord& record) {
+  if ((chunk_ == nullptr || records_ == kChunkRecords) && !take_chunk()) return trace_file.get().drop();
+  std::memcpy(chunk_ + (records_ + 1) * sizeof(TraceRecord), &record, sizeof(TraceRecord));
+  ++records_;
+  reinterpret_cast<ChunkHeader*>(chunk_)->records.store(records_, std::memory_order_release);
+}
+
+void Trace::add_collective(const Event& event, std::uint32_t number, std::uint64_t ended) {
+  TraceRecord record{};
+  record.kind = TraceRecord::kCollective;
+  record.number = number;
+  record.call = event.call.load(std::memory_order_relaxed);
+  record.root = event.root.load(std::memory_order_relaxed);
+  record.count = event.count.load(std::memory_order_relaxed);
+  record.begun = event.begun.load(std::memory_order_relaxed);
+  record.ended = ended;
+  record.waited = event.waited.load(std::memory_order_relaxed);
+  record.plan = event.plan.load(std::memory_order_relaxed);
+  add(record);
+}
+
+void Trace::add_transfer(bool sends, int peer, std::uint64_t bytes, std::uint64_t begun, std::uint64_t ended) {
+  TraceRecord record{};
+  record.kind = sends ? TraceRecord::kSend : TraceRecord::kReceive;
+  record.root = static_cast<std::uint32_t>(peer);
+  record.count = bytes;
+  record.begun = begun;
+  record.ended = ended;
+  add(record);
+}
+
+void Trace::name_plan(std::uint32_t hash, std::string_view text) {
+  if (std::find(named_.begin(), named_.end(), hash) != named_.end()) return;
+  named_.push_back(hash);
+  PlanRecord plan{};
+  plan.kind = TraceRecord::kPlan;
+  plan.hash = hash;
+  std::memcpy(plan.text.data(), text.data(), std::min(text.size(), plan.text.size() - 1));
+  TraceRecord record;
+  std::memcpy(&record, &plan, sizeof record);
+  add(record);
+}
+
+}  // namespace tutti::internal::observe

@@ -1,0 +1,178 @@
+#include "observe/trace_reader.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "observe/recorded_file.h"
+#include "os/unique_fd.h"
+
+namespace tutti::internal::observe {
+namespace {
+
+// Of files that no library has written.
+constexpr int kMostRanks = 1 << 20;
+// A shorter time does not show the speed of the counter.
+constexpr std::int64_t kMeasurableNs = 100'000;
+
+struct Moment {
+  std::uint64_t ticks = 0;
+  std::int64_t ns = 0;  // 0: none
+};
+
+// What the files of one host say of its clocks, whose counter of time is the same in all processes.
+struct HostClock {
+  Moment first;
+  Moment last;
+
+  [[nodiscard]] double ns_per_tick() const {
+    const auto passed = static_cast<double>(last.ticks - first.ticks);
+    return last.ns - first.ns < kMeasurableNs || passed <= 0 ? 0 : static_cast<double>(last.ns - first.ns) / passed;
+  }
+  [[nodiscard]] std::int64_t ns_of(std::uint64_t reading) const {
+    const auto passed = static_cast<double>(static_cast<std::int64_t>(reading - first.ticks));
+    constexpr double kMost = 1e18;
+    return first.ns + static_cast<std::int64_t>(std::clamp(passed * ns_per_tick(), -kMost, kMost));
+  }
+};
+
+// A file in memory, as long as it is when it is opened.
+class Mapped {
+ public:
+  Mapped() = default;
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  ~Mapped() {
+    if (bytes_ > 0) (void)::munmap(const_cast<std::byte*>(data_), bytes_);
+  }
+  Status open(const std::string& path) {
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (!fd.valid()) return Status::system(path, errno);
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0) return Status::system(path, errno);
+    if (!S_ISREG(info.st_mode) || static_cast<std::size_t>(info.st_size) < kTraceHeaderBytes) {
+      return Status::remote(path + " is not a trace");
+    }
+    const auto bytes = static_cast<std::size_t>(info.st_size);
+    void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+    if (mapped == MAP_FAILED) return Status::system(path, errno);
+    data_ = static_cast<const std::byte*>(mapped);
+    bytes_ = bytes;
+    return {};
+  }
+  [[nodiscard]] const std::byte* data() const { return data_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] const TraceHeader& header() const { return *reinterpret_cast<const TraceHeader*>(data_); }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+Status check(const TraceHeader& header, const std::string& path) {
+  if (header.magic != kTraceMagic) return Status::remote(path + " is not a trace");
+  if (header.layout != kTraceLayout || header.chunk_bytes != kChunkBytes) {
+    return Status::remote(path + " is of another version of tutti: use the program of that version");
+  }
+  return {};
+}
+
+void note_clock(const TraceHeader& header, HostClock* clock) {
+  const Moment first{header.origin.ticks, header.origin.monotonic_ns};
+  if (clock->first.ns == 0 || first.ns < clock->first.ns) clock->first = first;
+  for (const Moment& later : {first, Moment{header.mark_ticks.load(), header.mark_ns.load()}}) {
+    if (later.ns > clock->last.ns) clock->last = later;
+  }
+}
+
+TracedOperation operation_of(const TraceRecord& record, const HostClock& clock, int ranks) {
+  TracedOperation operation;
+  operation.kind = static_cast<TraceRecord::Kind>(record.kind);
+  operation.number = record.number;
+  operation.call = record.call;
+  operation.root = record.root;
+  operation.count = record.count;
+  operation.plan = record.plan;
+  operation.begun_ns = clock.ns_of(record.begun);
+  operation.ended_ns = std::max(operation.begun_ns, clock.ns_of(record.ended));
+  operation.waited_ms = static_cast<std::uint32_t>(record.waited);
+  operation.waited_for = std::clamp(static_cast<int>(record.waited >> 32), 0, ranks) - 1;
+  return operation;
+}
+
+void read_chunk(const std::byte* chunk, const HostClock& clock, TracedProcess* process) {
+  const auto& header = *reinterpret_cast<const ChunkHeader*>(chunk);
+  const std::uint32_t records = std::min(header.records.load(), kChunkRecords);
+  if (header.ranks < 1 || header.ranks > kMostRanks || header.rank < 0 || header.rank >= header.ranks) return;
+  auto rank = std::find_if(process->ranks.begin(), process->ranks.end(), [&](const TracedRank& one) {
+    return one.communicator == header.communicator && one.rank == header.rank && one.ranks == header.ranks;
+  });
+  if (rank == process->ranks.end()) {
+    rank = process->ranks.insert(rank, TracedRank{header.communicator, header.rank, header.ranks, {}, {}});
+  }
+  for (std::uint32_t i = 1; i <= records; ++i) {
+    TraceRecord record;
+    std::memcpy(&record, chunk + i * sizeof record, sizeof record);
+    if (record.kind == TraceRecord::kPlan) {
+      PlanRecord plan;
+      std::memcpy(&plan, &record, sizeof plan);
+      rank->plans[plan.hash] = text_of(plan.text);
+    } else if (record.kind >= TraceRecord::kCollective && record.kind <= TraceRecord::kReceive) {
+      rank->operations.push_back(operation_of(record, clock, rank->ranks));
+    }
+  }
+}
+
+TracedProcess read_process(const Mapped& file, const HostClock& clock) {
+  const TraceHeader& header = file.header();
+  TracedProcess process;
+  process.pid = static_cast<int>(std::clamp<std::int64_t>(header.origin.pid, 0, INT_MAX));
+  process.host = text_of(header.origin.host);
+  process.program = text_of(header.origin.program);
+  process.realtime_offset_ns = header.origin.realtime_ns - header.origin.monotonic_ns;
+  process.dropped = header.dropped.load();
+  const std::uint64_t chunks = header.chunks.load();
+  for (std::uint64_t i = 0; i < chunks; ++i) {
+    const std::size_t at = kTraceHeaderBytes + i * kChunkBytes;
+    if (at + kChunkBytes > file.bytes()) break;
+    read_chunk(file.data() + at, clock, &process);
+  }
+  return process;
+}
+
+}  // namespace
+
+Result<TracedProcesses> read_traces(const std::string& folder) {
+  auto paths = find_recorded(folder, kTraceKind);
+  if (!paths.is_ok()) return paths.status();
+  TracedProcesses traced;
+  std::vector<std::unique_ptr<Mapped>> files;
+  std::map<std::string, HostClock> clocks;
+  for (const std::string& path : *paths) {
+    auto file = std::make_unique<Mapped>();
+    Status opened = file->open(path);
+    if (opened.is_ok()) opened = check(file->header(), path);
+    if (!opened.is_ok()) {
+      traced.others.push_back(opened.message());
+      continue;
+    }
+    note_clock(file->header(), &clocks[text_of(file->header().origin.host)]);
+    files.push_back(std::move(file));
+  }
+  for (const auto& file : files) {
+    traced.processes.push_back(read_process(*file, clocks[text_of(file->header().origin.host)]));
+  }
+  return traced;
+}
+
+}  // namespace tutti::internal::observe
