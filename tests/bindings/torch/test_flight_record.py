@@ -236,19 +236,19 @@ def test_failed_operation_writes_the_record(tmp_path: pathlib.Path, monkeypatch:
         assert not list(tmp_path.iterdir())
         dist.barrier()
         if rank == 1:
-            # Its next call is refused, after those of the others have failed.
+            # Its next call, another one, is refused after those of the others have failed.
             deadline = time.monotonic() + 100
             while len(list(tmp_path.glob("rank_?"))) < size - 1 and time.monotonic() < deadline:
                 time.sleep(0.1)
         with pytest.raises(RuntimeError):
-            dist.all_reduce(torch.ones(20))
+            dist.all_reduce(torch.ones(30 if rank == 1 else 20))
         return sorted(path.name for path in tmp_path.iterdir())
 
     seen = ranks.run(3, program, timeout_s=5)
     assert all(f"rank_{rank}" in names for rank, names in enumerate(seen)), seen
     records = [pickle.loads((tmp_path / f"rank_{rank}").read_bytes()) for rank in range(3)]
-    for record in records:
+    for rank, record in enumerate(records):
         assert [entry["state"] for entry in record["entries"]][:3] == ["completed"] * 3
         assert record["entries"][-1]["state"] != "completed"
-        assert record["entries"][-1]["input_sizes"] == [[20]]
-    assert "all_reduce" in read(tmp_path)
+        assert record["entries"][-1]["input_sizes"] == [[30 if rank == 1 else 20]]
+    assert "Culprit rank 1" in read(tmp_path)
