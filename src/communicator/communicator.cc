@@ -13,6 +13,7 @@
 #include "communicator/parting.h"
 #include "communicator/split_exchange.h"
 #include "epoch/job_summary.h"
+#include "monitor/monitor.h"
 #include "observe/event_ring.h"
 
 namespace tutti::internal {
@@ -99,7 +100,10 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const std::shared_ptr<E
         made->device_ != nullptr ? ", memory of " + memory::name_of_device(made->device()) : std::string()));
     return Status();
   });
-  if (status.is_ok()) return made;
+  if (status.is_ok()) {
+    monitor::start_monitor();
+    return made;
+  }
   epoch->tell_peers(status);
   return status;
 }

@@ -24,13 +24,14 @@ ALLOWED = {
     "topology": {"schedule", "algorithms", "base", "os"},
     "selection": {"topology", "schedule", "algorithms", "base", "os"},
     "executor": {"schedule", "transport", "reduction", "base", "os"},
+    "monitor": {"base", "os", "net"},
     "calls": {"base", "os", "executor", "memory", "reduction", "schedule"},
     "streams": {"base", "os", "executor"},
     "device": {"base", "os", "calls", "executor", "join", "memory", "net", "reduction", "transport"},
     "epoch": {"algorithms", "base", "control", "executor", "join", "memory", "net", "observe", "os",
               "selection", "topology", "transport"},
-    "communicator": {"algorithms", "base", "calls", "control", "device", "epoch", "executor", "join", "memory", "net",
-                     "observe", "os", "selection", "streams", "topology", "transport"},
+    "communicator": {"algorithms", "base", "calls", "control", "device", "epoch", "executor", "join", "memory",
+                     "monitor", "net", "observe", "os", "selection", "streams", "topology", "transport"},
     "api": {"base", "os", "calls", "communicator", "device", "memory", "streams"},
 }
 # Sources that are not a part of a header with their name, and the header to which they belong.
