@@ -9,6 +9,7 @@
 #include "base/lasting_thread.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "monitor/metrics.h"
 #include "os/kernel.h"
 
 namespace tutti::internal::monitor {
@@ -20,7 +21,7 @@ constexpr int kLongestWaitMs = 60'000;
 constinit std::atomic<pid_t> started_in{0};
 
 Duties duties_of_environment() {
-  Duties duties;
+  Duties duties = make_metrics();
   return duties;
 }
 
