@@ -70,9 +70,10 @@ PreparedCalls::Prepared* BoundOperations::take_slot(const Call& call,
 void BoundOperations::prepare(PreparedCalls::Prepared* slot, const Call& call) noexcept {
   try {
     slot->prepare(call, rank(), ranks());
-    // Each call then runs in Operations::go_on_repeated(), which measures it from its begin to its end. The fast path,
-    // which notes the time while messages are on their way already, has no branch for this.
-    if (history_.ring().measures()) slot->leave_fast_path();
+    // Each call then ends in Operations::go_on_repeated(), which measures it. So the fast path has no branch for this.
+    if (history_.ring().measures()) slot->fast_done = SIZE_MAX;
+    // The fast path notes the begin while messages are on their way already.
+    if (history_.ring().traces()) slot->leave_fast_path();
   } catch (...) {
     // As above.
   }

@@ -91,6 +91,11 @@ Status Operations::go_on_repeated() {
   observe::EventRing& ring = history_.ring();
   const Collective collective = prepared.name.collective;
   const std::size_t bytes = has_data(collective) ? prepared.operation.bytes : 0;
+  if (begun_.done != 0 && begun_.done == prepared.fast_steps.size()) {
+    // It is complete, and here only to be measured (BoundOperations::prepare).
+    ring.measure_collective(collective, bytes);
+    return {};
+  }
   const CallHistory::Inside inside(history_);
   history_.set_begun_if_not();
   const transport::Fingerprint& fingerprint = prepared.operation.fingerprint;

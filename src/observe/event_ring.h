@@ -44,6 +44,7 @@ class EventRing {
 
   // ---- If TUTTI_METRICS (measures.h) or TUTTI_TRACE (trace_file.h) is set
   [[nodiscard]] bool measures() const { return measures_ != nullptr || trace_ != nullptr; }
+  [[nodiscard]] bool traces() const { return trace_ != nullptr; }
   // Of how many hosts the communicator's ranks are.
   void set_hosts(std::size_t hosts);
   // An operation has ended well: the collective that began last; or, since set_inside(true), one of several collectives
