@@ -13,14 +13,14 @@
 namespace tutti::internal::observe {
 namespace {
 
-using Word = std::atomic<std::uint64_t>;
+using Counter = std::atomic<std::uint64_t>;
 
 // Of words with one writer.
-void increase(Word& word, std::uint64_t by) {
+void increase(Counter& word, std::uint64_t by) {
   word.store(word.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
 }
 
-std::uint64_t value(const Word& word) {
+std::uint64_t value(const Counter& word) {
   return word.load(std::memory_order_relaxed);
 }
 

@@ -35,18 +35,13 @@ class TraceFile final : public ForkAware {
   }
 
   bool open_once() {
+    const Status opened = guarded([this] {
+      const MutexLock lock(mutex_);
+      return open_if_new();
+    });
+    if (!opened.is_ok()) log::warn("there is no trace of this process: " + opened.message());
     const MutexLock lock(mutex_);
-    if (state_ != State::kNew) return state_ == State::kOpen;
-    state_ = State::kNone;
-    const auto folder = environment_variable("TUTTI_TRACE");
-    if (!folder) return false;
-    const Status opened = guarded([&] { return open(*folder); });
-    if (opened.is_ok()) {
-      state_ = State::kOpen;
-    } else {
-      log::warn(fmt::format("TUTTI_TRACE=\"{}\" cannot be used: {}", *folder, opened.message()));
-    }
-    return opened.is_ok();
+    return state_ == State::kOpen || state_ == State::kFull;
   }
 
   // Null: there is no room.
@@ -86,6 +81,17 @@ class TraceFile final : public ForkAware {
 
  private:
   enum class State { kNew, kNone, kOpen, kFull };
+
+  Status open_if_new() TUTTI_REQUIRES(mutex_) {
+    if (state_ != State::kNew) return {};
+    state_ = State::kNone;
+    const auto folder = environment_variable("TUTTI_TRACE");
+    if (!folder) return {};
+    Status opened = open(*folder);
+    if (!opened.is_ok()) return opened.with_context("TUTTI_TRACE=\"" + *folder + "\"");
+    state_ = State::kOpen;
+    return {};
+  }
 
   Status open(const std::string& folder) TUTTI_REQUIRES(mutex_) {
     auto file = make_recorded(folder, kTraceKind);
