@@ -100,6 +100,8 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const std::shared_ptr<E
         made->device_ != nullptr ? ", memory of " + memory::name_of_device(made->device()) : std::string()));
     return Status();
   });
+  if (status.is_ok())
+    status = guarded([&] { return made->status_survey_ = std::make_unique<StatusSurvey>(*epoch), Status(); });
   if (status.is_ok()) {
     monitor::start_monitor();
     return made;
@@ -120,6 +122,7 @@ Status Communicator::go_on_without_dead() {
 }
 
 Communicator::~Communicator() {
+  status_survey_.reset();
   if (device_ != nullptr) {
     device_->close();
     device_->backend().leave();

@@ -24,6 +24,7 @@
 #include "communicator/failures.h"
 #include "communicator/operations.h"
 #include "communicator/split.h"
+#include "communicator/status_survey.h"
 #include "communicator/submission_queue.h"
 #include "communicator/survivor_mode.h"
 #include "communicator/survivors.h"
@@ -160,6 +161,7 @@ class Communicator final {
   SubmissionQueue queue_;
   std::unique_ptr<DeviceCalls> device_;          // null: host memory
   std::unique_ptr<SurvivorMode> survivor_mode_;  // null: off, or a single rank
+  std::unique_ptr<StatusSurvey> status_survey_;  // ends before the tree leaves
 
   MadeTable<CustomOperator> operators_{"operator"};
   MadeTable<std::uint32_t> datatypes_{"datatype"};

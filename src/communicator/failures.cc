@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "device/backend.h"
+#include "monitor/live_communicators.h"
+#include "monitor/rank_report.h"
 #include "transport/end_watch.h"
 
 namespace tutti::internal {
@@ -61,7 +63,9 @@ Status Failures::watch(std::function<void(const std::string&)> decided) {
                   [this](const net::PollSet& set) {
                     if (Reconnector* const reconnector = epoch_.reconnector()) reconnector->process(set);
                   },
-                  epoch_.settings().reconnect_ms > 0};
+                  epoch_.settings().reconnect_ms > 0,
+                  [id = epoch_.public_id(), rank = epoch_.rank()] { return monitor::report_of_rank(id, rank); },
+                  [id = epoch_.public_id()](const Answer& answer) { monitor::deliver_survey(id, answer); }};
   return epoch_.tree()->watch(state_, std::move(witness));
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "monitor/metrics.h"
+#include "monitor/ras.h"
 #include "os/kernel.h"
 
 namespace tutti::internal::monitor {
@@ -22,6 +23,7 @@ constinit std::atomic<pid_t> started_in{0};
 
 Duties duties_of_environment() {
   Duties duties = make_metrics();
+  if (auto ras = make_ras()) duties.push_back(std::move(ras));
   return duties;
 }
 

@@ -24,7 +24,7 @@ ALLOWED = {
     "topology": {"schedule", "algorithms", "base", "os"},
     "selection": {"topology", "schedule", "algorithms", "base", "os"},
     "executor": {"schedule", "transport", "reduction", "base", "os"},
-    "monitor": {"base", "os", "net", "observe"},
+    "monitor": {"base", "os", "control", "executor", "net", "observe"},
     "calls": {"base", "os", "executor", "memory", "reduction", "schedule"},
     "streams": {"base", "os", "executor"},
     "device": {"base", "os", "calls", "executor", "join", "memory", "net", "reduction", "transport"},

@@ -24,6 +24,7 @@ Run add_topo(CLI::App& app, CLI::App** chosen);
 Run add_doctor(CLI::App& app, CLI::App** chosen);
 Run add_simulate(CLI::App& app, CLI::App** chosen);
 Run add_diagnose(CLI::App& app, CLI::App** chosen);
+Run add_status(CLI::App& app, CLI::App** chosen);
 Run add_top(CLI::App& app, CLI::App** chosen);
 Run add_report(CLI::App& app, CLI::App** chosen);
 Run add_trace(CLI::App& app, CLI::App** chosen);

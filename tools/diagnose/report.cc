@@ -19,6 +19,11 @@
 namespace tutti::internal::tools {
 namespace {
 
+using monitor::CommunicatorFindings;
+using monitor::describe;
+using monitor::describe_awaited;
+using monitor::describe_time;
+using monitor::Finding;
 using observe::SeenCall;
 using observe::SeenProcess;
 using observe::SeenRank;
@@ -292,8 +297,8 @@ void write_communicator(const std::vector<SeenProcess>& processes, const Communi
 
 }  // namespace
 
-std::string html_report(const std::vector<SeenProcess>& processes, const std::vector<CommunicatorFindings>& findings,
-                        const std::string& heading) {
+std::string html_report(const std::vector<SeenProcess>& processes,
+                        const std::vector<monitor::CommunicatorFindings>& findings, const std::string& heading) {
   Page page;
   page.add(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>tutti report</title>\n"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "diagnosis.h"
+#include "monitor/diagnosis.h"
 #include "observe/reader.h"
 
 namespace tutti::internal::tools {
@@ -13,6 +13,6 @@ namespace tutti::internal::tools {
 // HTML that needs no other file, no script and no network. `findings`: those of diagnose(processes). `heading`: the
 // first line under the title.
 std::string html_report(const std::vector<observe::SeenProcess>& processes,
-                        const std::vector<CommunicatorFindings>& findings, const std::string& heading);
+                        const std::vector<monitor::CommunicatorFindings>& findings, const std::string& heading);
 
 }  // namespace tutti::internal::tools

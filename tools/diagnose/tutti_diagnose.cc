@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "diagnosis.h"
+#include "monitor/diagnosis.h"
 #include "observe/reader.h"
 #include "places.h"
 #include "tools/cli/command.h"
@@ -18,6 +18,8 @@ namespace tutti::internal::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using monitor::CommunicatorFindings;
+using monitor::Finding;
 
 struct Options {
   std::vector<std::string> places;  // ids of processes, and folders; empty: all processes of this host
@@ -54,7 +56,7 @@ Json json_of(const observe::SeenProcess& process) {
               {"operations", seen.number},
               {"inside", seen.inside}};
     if (const observe::SeenCall* const last = seen.last()) {
-      rank["last"] = {{"operation", describe(*last)}, {"plan", last->plan}};
+      rank["last"] = {{"operation", monitor::describe(*last)}, {"plan", last->plan}};
       if (last->begun_ns) rank["last"]["begun_ms_ago"] = (process.read_ns - *last->begun_ns) / 1'000'000;
       if (last->ended_ns) rank["last"]["ended_ms_ago"] = (process.read_ns - *last->ended_ns) / 1'000'000;
       if (last->waited_ms > 0) {
@@ -66,7 +68,7 @@ Json json_of(const observe::SeenProcess& process) {
       rank["agreement"] = {{"call", seen.agreement->call},
                            {"begun_ms_ago", (process.read_ns - seen.agreement->since_ns) / 1'000'000}};
     }
-    if (seen.transfer) rank["transfer"] = describe(*seen.transfer);
+    if (seen.transfer) rank["transfer"] = monitor::describe(*seen.transfer);
     if (seen.wait) rank["waits"] = {{"ms", seen.wait->ms}, {"ranks", seen.wait->ranks}, {"others", seen.wait->others}};
     if (seen.failure) rank["failure"] = seen.failure->error;
     ranks.push_back(std::move(rank));
@@ -101,22 +103,14 @@ void print_json(const std::vector<CommunicatorFindings>& all, const std::vector<
 }
 
 void print(const std::vector<CommunicatorFindings>& all) {
-  for (const CommunicatorFindings& one : all) {
-    std::printf("communicator %s of %d rank%s%s\n", id_text(one.id).c_str(), one.ranks, one.ranks == 1 ? "" : "s",
-                one.failed  ? ": has failed"
-                : one.stuck ? ": stands still"
-                            : "");
-    for (const Finding& finding : one.findings) {
-      std::printf("  %s%s\n", finding.kind == Finding::Kind::kConclusion ? "=> " : "", finding.text.c_str());
-    }
-  }
+  for (const CommunicatorFindings& one : all) std::printf("%s", monitor::describe_findings(one).c_str());
 }
 
 int run(const Options& options) {
   const Read read = read_places(options.places);
   const observe::SeenProcesses& seen = read.seen;
   const auto after_ms = static_cast<std::int64_t>(options.after_s * 1000);
-  const std::vector<CommunicatorFindings> all = diagnose(seen.processes, after_ms);
+  const std::vector<CommunicatorFindings> all = monitor::diagnose(seen.processes, after_ms);
   const bool stuck = !all.empty() && all.front().stuck;
   const bool failed = std::any_of(all.begin(), all.end(), [](const auto& one) { return one.failed; });
   if (options.as_json) {

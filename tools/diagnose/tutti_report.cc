@@ -11,7 +11,7 @@
 
 #include "base/rank_list.h"
 #include "base/standard_output.h"
-#include "diagnosis.h"
+#include "monitor/diagnosis.h"
 #include "places.h"
 #include "report.h"
 #include "tools/cli/command.h"
@@ -43,7 +43,7 @@ int run(const Options& options) {
                  read.seen.unreadable > 0 ? "; those of other users were not read" : "");
     return kExitUsage;
   }
-  const auto findings = diagnose(read.seen.processes, static_cast<std::int64_t>(options.after_s * 1000));
+  const auto findings = monitor::diagnose(read.seen.processes, static_cast<std::int64_t>(options.after_s * 1000));
   std::set<std::string> hosts;
   for (const observe::SeenProcess& process : read.seen.processes) hosts.insert(process.host);
   const std::string heading =

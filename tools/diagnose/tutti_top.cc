@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/standard_output.h"
-#include "diagnosis.h"
+#include "monitor/diagnosis.h"
 #include "observe/reader.h"
 #include "tools/cli/command.h"
 
@@ -38,20 +38,6 @@ std::string rate_text(const Mark* before, const observe::SeenRank& rank, std::in
   return rate >= 100'000 ? fmt::format("{:.0f}k", rate / 1000) : fmt::format("{:.{}f}", rate, rate < 10 ? 1 : 0);
 }
 
-std::string call_text(const observe::SeenRank& rank) {
-  if (rank.transfer) return describe(*rank.transfer);
-  if (const observe::SeenCall* const last = rank.last()) return describe(*last);
-  return rank.number == 0 ? "none yet" : fmt::format("operation {}", rank.number);
-}
-
-std::string state_text(const observe::SeenProcess& process, const observe::SeenRank& rank) {
-  if (rank.failure) return "failed";
-  if (process.stopped()) return "stopped";
-  if (rank.wait) return fmt::format("waits {} for {}", describe_time(rank.wait->ms), describe_awaited(*rank.wait));
-  if (rank.agreement) return "in " + rank.agreement->call;
-  return rank.inside ? "inside" : "outside";
-}
-
 // One table; *marks: of the one before.
 void print(const std::vector<observe::SeenProcess>& processes, std::map<Key, Mark>* marks) {
   std::map<Key, Mark> next;
@@ -63,7 +49,7 @@ void print(const std::vector<observe::SeenProcess>& processes, std::map<Key, Mar
       lines[key] = fmt::format("{:016x} {:>5}/{:<5} {:>8} {:<15} {:>9}  {:<24}  {}", rank.communicator, rank.rank,
                                rank.ranks, process.pid, process.program,
                                rate_text(before == marks->end() ? nullptr : &before->second, rank, process.read_ns),
-                               state_text(process, rank), call_text(rank));
+                               monitor::describe_state(process, rank), monitor::describe_last(rank));
       next[key] = {rank.number, process.read_ns};
     }
   }

@@ -1,7 +1,8 @@
 /* A rank of a job that stands still. Usage: diagnosed_rank RANK HOW: all ranks reduce, then that rank stops itself
  * (stop), calls tuttiCommAgree alone (agree), waits for a byte on its standard input (late) or reduces another count
  * (count), while the others reduce once more; or all ranks wait for a message of the next one (receive); or that rank
- * computes for some milliseconds before each of many reductions (slow). */
+ * computes for some milliseconds before each of many reductions (slow); or that rank forks a child, which makes two
+ * ranks of its own, and both wait for a byte (fork). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,11 @@ int main(int argc, char** argv) {
   }
   if (rank == atoi(argv[1])) {
     if (strcmp(argv[2], "stop") == 0) raise(SIGSTOP);
-    if (strcmp(argv[2], "late") == 0) getchar();
+    if (strcmp(argv[2], "fork") == 0 && fork() == 0) {
+      tuttiComm_t own[2];
+      _exit(tuttiCommInitAll(own, 2, NULL) != tuttiSuccess || getchar() == EOF);
+    }
+    if (strcmp(argv[2], "late") == 0 || strcmp(argv[2], "fork") == 0) getchar();
     if (strcmp(argv[2], "count") == 0) count = 50;
     if (strcmp(argv[2], "agree") == 0) {
       uint64_t flag = 1;

@@ -1,4 +1,4 @@
-#include "diagnosis.h"
+#include "monitor/diagnosis.h"
 
 #include <fmt/core.h>
 
@@ -14,7 +14,7 @@
 #include "control/call_record.h"
 #include "executor/fingerprint.h"
 
-namespace tutti::internal::tools {
+namespace tutti::internal::monitor {
 namespace {
 
 using observe::SeenCall;
@@ -58,12 +58,13 @@ const char* have(const std::vector<int>& ranks) {
 // What the findings of one communicator are made of.
 class Examination {
  public:
-  Examination(const Members& members, std::int64_t after_ms, CommunicatorFindings* result)
-      : members_(members), after_ms_(after_ms), result_(*result) {}
+  Examination(const Members& members, SilentRanks silent, std::int64_t after_ms, CommunicatorFindings* result)
+      : members_(members), silent_(std::move(silent)), after_ms_(after_ms), result_(*result) {}
 
   void run() {
     tell_failures();
     tell_stopped();
+    tell_silent();
     tell_ended();
     tell_differences();
     tell_operations();
@@ -131,6 +132,15 @@ class Examination {
                                   ? "is held by a debugger"
                                   : fmt::format("is stopped; kill -CONT {} continues it", member.process->pid);
       add(Finding::Kind::kStopped, {rank}, fmt::format("the process of {} {}", one(rank, member), how));
+    }
+  }
+
+  void tell_silent() {
+    for (const auto& [rank, name] : silent_) {
+      result_.stuck = true;
+      suspects_.insert(rank);
+      add(Finding::Kind::kStopped, {rank},
+          fmt::format("the process of {} does not answer: it is stopped, or its host cannot be reached", name));
     }
   }
 
@@ -337,7 +347,7 @@ class Examination {
   void tell_unread() {
     std::vector<int> unread;
     for (int rank = 0; rank < result_.ranks; ++rank) {
-      if (members_.find(rank) == members_.end()) unread.push_back(rank);
+      if (!members_.contains(rank) && !silent_.contains(rank)) unread.push_back(rank);
     }
     if (unread.empty()) return;
     const bool past =
@@ -387,6 +397,7 @@ class Examination {
 
   [[nodiscard]] std::string describe_suspect(int rank) const {
     const auto found = members_.find(rank);
+    if (const auto silent = silent_.find(rank); silent != silent_.end()) return silent->second;
     if (found == members_.end()) return fmt::format("rank {}, which was not found here", rank);
     std::string text = one(rank, found->second);
     for (const SeenRank& other : found->second.process->ranks) {
@@ -397,6 +408,7 @@ class Examination {
   }
 
   const Members& members_;
+  const SilentRanks silent_;
   const std::int64_t after_ms_;
   CommunicatorFindings& result_;
   std::set<int> suspects_;
@@ -418,6 +430,32 @@ std::string describe_awaited(const SeenRank::Wait& wait) {
   return list_ranks(wait.ranks) + (wait.others ? " and others" : "");
 }
 
+std::string describe_state(const SeenProcess& process, const SeenRank& rank) {
+  if (rank.failure) return "failed";
+  if (process.stopped()) return "stopped";
+  if (rank.wait) return fmt::format("waits {} for {}", describe_time(rank.wait->ms), describe_awaited(*rank.wait));
+  if (rank.agreement) return "in " + rank.agreement->call;
+  return rank.inside ? "inside" : "outside";
+}
+
+std::string describe_last(const SeenRank& rank) {
+  if (rank.transfer) return describe(*rank.transfer);
+  if (const SeenCall* const last = rank.last()) return describe(*last);
+  return rank.number == 0 ? "none yet" : fmt::format("operation {}", rank.number);
+}
+
+std::string describe_findings(const CommunicatorFindings& findings) {
+  std::string text =
+      fmt::format("communicator {:016x} of {} rank{}{}\n", findings.id, findings.ranks, findings.ranks == 1 ? "" : "s",
+                  findings.failed  ? ": has failed"
+                  : findings.stuck ? ": stands still"
+                                   : "");
+  for (const Finding& finding : findings.findings) {
+    text += fmt::format("  {}{}\n", finding.kind == Finding::Kind::kConclusion ? "=> " : "", finding.text);
+  }
+  return text;
+}
+
 std::string describe_time(std::int64_t ms) {
   if (ms < 1000) return fmt::format("{} ms", ms);
   if (ms < 120'000) return fmt::format("{}.{} s", ms / 1000, ms % 1000 / 100);
@@ -425,7 +463,8 @@ std::string describe_time(std::int64_t ms) {
   return fmt::format("{} h", ms / 3'600'000);
 }
 
-std::vector<CommunicatorFindings> diagnose(const std::vector<SeenProcess>& processes, std::int64_t after_ms) {
+std::vector<CommunicatorFindings> diagnose(const std::vector<SeenProcess>& processes, std::int64_t after_ms,
+                                           const std::map<std::uint64_t, SilentRanks>& silent) {
   // Communicators of one rank are known only to their process.
   std::map<std::pair<std::uint64_t, int>, Members> by_id;
   for (const SeenProcess& process : processes) {
@@ -438,7 +477,8 @@ std::vector<CommunicatorFindings> diagnose(const std::vector<SeenProcess>& proce
     CommunicatorFindings findings;
     findings.id = id.first;
     findings.ranks = members.begin()->second.seen->ranks;
-    Examination(members, after_ms, &findings).run();
+    const auto unheard = silent.find(id.first);
+    Examination(members, unheard == silent.end() ? SilentRanks() : unheard->second, after_ms, &findings).run();
     all.push_back(std::move(findings));
   }
   std::stable_sort(all.begin(), all.end(), [](const CommunicatorFindings& a, const CommunicatorFindings& b) {
@@ -447,4 +487,4 @@ std::vector<CommunicatorFindings> diagnose(const std::vector<SeenProcess>& proce
   return all;
 }
 
-}  // namespace tutti::internal::tools
+}  // namespace tutti::internal::monitor

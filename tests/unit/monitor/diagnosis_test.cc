@@ -1,5 +1,5 @@
 // What tutti diagnose says of processes.
-#include "tools/diagnose/diagnosis.h"
+#include "monitor/diagnosis.h"
 
 #include <string>
 #include <vector>
@@ -10,11 +10,11 @@
 namespace tutti::internal::test {
 namespace {
 
+using monitor::CommunicatorFindings;
+using monitor::Finding;
 using observe::SeenCall;
 using observe::SeenProcess;
 using observe::SeenRank;
-using tools::CommunicatorFindings;
-using tools::Finding;
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kNow = 1000 * kSecond;
@@ -71,7 +71,7 @@ TEST_CASE("diagnosis: a rank that has not called is named") {
                                      process(2, 3, {before, all_reduce(7, 12)}, true)};
   wait_for(&processes[0], {2}, 12'000);
   wait_for(&processes[2], {1}, 12'000);
-  auto all = tools::diagnose(processes);
+  auto all = monitor::diagnose(processes);
   REQUIRE(all.size() == 1);
   CHECK(all[0].stuck);
   CHECK(text_of(all[0], Finding::Kind::kOperation) ==
@@ -82,12 +82,12 @@ TEST_CASE("diagnosis: a rank that has not called is named") {
   CHECK(text_of(all[0], Finding::Kind::kWaits) ==
         "rank 2 has waited 12.0 s for rank 1; rank 0 has waited 12.0 s for rank 2");
   CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
-  CHECK_FALSE(tools::diagnose(processes, 13'000).at(0).stuck);
+  CHECK_FALSE(monitor::diagnose(processes, 13'000).at(0).stuck);
   // It is in another communicator's operation.
   processes[1].ranks.push_back(processes[1].ranks[0]);
   processes[1].ranks[1].communicator = 0xdef;
   processes[1].ranks[1].inside = true;
-  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kConclusion) ==
+  CHECK(text_of(monitor::diagnose(processes).at(0), Finding::Kind::kConclusion) ==
         "look at rank 1 (train, pid 101 on a), which is inside communicator 0000000000000def");
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("diagnosis: of several ranks inside, the longest time counts") {
   std::vector<SeenProcess> processes{process(0, 3, {all_reduce(7, 12)}, true), process(1, 3, {all_reduce(7, 3)}, true),
                                      process(2, 3, {all_reduce(7, 9)}, true)};
   wait_for(&processes[1], {0}, 3'000);
-  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kOperation) ==
+  CHECK(text_of(monitor::diagnose(processes).at(0), Finding::Kind::kOperation) ==
         "ranks 0-2 have been in operation 7, all_reduce(count 100, float, sum) for 12.0 s");
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("diagnosis: a rank that is behind because it waits itself is not the o
   std::vector<SeenProcess> processes{process(0, 3, {all_reduce(7, 5)}, true), process(1, 3, {all_reduce(6, 5)}, true)};
   wait_for(&processes[0], {1}, 5'000);
   wait_for(&processes[1], {2}, 5'000);
-  const auto all = tools::diagnose(processes);
+  const auto all = monitor::diagnose(processes);
   CHECK(text_of(all[0], Finding::Kind::kBehind) ==
         "rank 1 has not called operation 7; it is still in operation 6, all_reduce(count 100, float, sum), for 5.0 s");
   CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 2, which was not found here");
@@ -111,24 +111,24 @@ TEST_CASE("diagnosis: a rank that is behind because it waits itself is not the o
 
 TEST_CASE("diagnosis: ranks that run, or do nothing, are not stuck") {
   std::vector<SeenProcess> processes{process(0, 2, {all_reduce(7, 0)}, true), process(1, 2, {all_reduce(9, 0)}, false)};
-  auto all = tools::diagnose(processes);
+  auto all = monitor::diagnose(processes);
   CHECK_FALSE(all.at(0).stuck);
   CHECK(text_of(all[0], Finding::Kind::kOperation) ==
         "ranks 0, 1 are running, up to operation 9, all_reduce(count 100, float, sum)");
   CHECK(text_of(all[0], Finding::Kind::kBehind).empty());
   wait_for(&processes[0], {1}, 300);
-  CHECK_FALSE(tools::diagnose(processes).at(0).stuck);
+  CHECK_FALSE(monitor::diagnose(processes).at(0).stuck);
   // Long inside, but it gets no processor to say that it waits.
   processes = {process(0, 2, {all_reduce(7, 9)}, true), process(1, 2, {all_reduce(6, 9)}, false)};
-  all = tools::diagnose(processes);
+  all = monitor::diagnose(processes);
   CHECK(all.at(0).stuck);
   CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
   processes = {process(0, 2, {}, false), process(1, 2, {}, false)};
-  all = tools::diagnose(processes);
+  all = monitor::diagnose(processes);
   CHECK_FALSE(all.at(0).stuck);
   CHECK(text_of(all[0], Finding::Kind::kOperation) == "ranks 0, 1 have called no collective");
   processes = {process(0, 2, {all_reduce(7, 3)}, false), process(1, 2, {all_reduce(7, 3)}, false)};
-  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kOperation) ==
+  CHECK(text_of(monitor::diagnose(processes).at(0), Finding::Kind::kOperation) ==
         "ranks 0, 1 are in no collective; the last was operation 7, all_reduce(count 100, float, sum), which began "
         "3.0 s ago");
 }
@@ -137,12 +137,12 @@ TEST_CASE("diagnosis: ranks in an agreement wait for those that are not") {
   std::vector<SeenProcess> processes{process(0, 2, {all_reduce(7, 30)}, false),
                                      process(1, 2, {all_reduce(7, 30)}, false)};
   processes[0].ranks[0].agreement = SeenRank::Agreement{"tuttiCommShrink", kNow - 8 * kSecond};
-  const auto all = tools::diagnose(processes);
+  const auto all = monitor::diagnose(processes);
   CHECK(all.at(0).stuck);
   CHECK(text_of(all[0], Finding::Kind::kOperation).find("rank 0 has been in tuttiCommShrink, for 8.0 s") !=
         std::string::npos);
   CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
-  CHECK_FALSE(tools::diagnose(processes, 9'000).at(0).stuck);
+  CHECK_FALSE(monitor::diagnose(processes, 9'000).at(0).stuck);
 }
 
 TEST_CASE("diagnosis: the awaited rank is looked at if all ranks have called") {
@@ -150,14 +150,14 @@ TEST_CASE("diagnosis: the awaited rank is looked at if all ranks have called") {
   for (int rank = 0; rank < 3; ++rank) processes.push_back(process(rank, 3, {all_reduce(7, 5)}, true));
   wait_for(&processes[0], {1}, 5'000);
   wait_for(&processes[2], {1}, 5'000);
-  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kConclusion) ==
+  CHECK(text_of(monitor::diagnose(processes).at(0), Finding::Kind::kConclusion) ==
         "look at rank 1 (train, pid 101 on a)");
   // All of them wait.
   wait_for(&processes[1], {0}, 5'000);
-  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kConclusion) == "ranks 0, 1 wait for each other");
+  CHECK(text_of(monitor::diagnose(processes).at(0), Finding::Kind::kConclusion) == "ranks 0, 1 wait for each other");
   processes[0].ranks[0].wait->others = true;
   CHECK(
-      text_of(tools::diagnose(processes).at(0), Finding::Kind::kWaits) ==
+      text_of(monitor::diagnose(processes).at(0), Finding::Kind::kWaits) ==
       "rank 1 has waited 5.0 s for rank 0; rank 2 has waited 5.0 s for rank 1; rank 0 has waited 5.0 s for rank 1 and "
       "others");
 }
@@ -166,23 +166,23 @@ TEST_CASE("diagnosis: stopped processes, failures and different calls") {
   std::vector<SeenProcess> processes{process(0, 2, {all_reduce(7, 0)}, false),
                                      process(1, 2, {all_reduce(7, 0)}, false)};
   processes[1].state = 'T';
-  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kStopped) ==
+  CHECK(text_of(monitor::diagnose(processes).at(0), Finding::Kind::kStopped) ==
         "the process of rank 1 (train, pid 101 on a) is stopped; kill -CONT 101 continues it");
-  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kConclusion) ==
+  CHECK(text_of(monitor::diagnose(processes).at(0), Finding::Kind::kConclusion) ==
         "look at rank 1 (train, pid 101 on a)");
   processes[1].state = 't';
-  CHECK(text_of(tools::diagnose(processes).at(0), Finding::Kind::kStopped) ==
+  CHECK(text_of(monitor::diagnose(processes).at(0), Finding::Kind::kStopped) ==
         "the process of rank 1 (train, pid 101 on a) is held by a debugger");
   processes[1].state = 'S';
   processes[1].ranks[0].failure = SeenRank::Failure{"rank 0 died", kNow, true};
-  auto all = tools::diagnose(processes);
+  auto all = monitor::diagnose(processes);
   CHECK(text_of(all[0], Finding::Kind::kFailed) == "it has failed on rank 1: rank 0 died");
   // The program goes on without it.
   CHECK_FALSE(all.at(0).stuck);
   CHECK(all.at(0).failed);
   processes = {process(0, 2, {all_reduce(6, 0), all_reduce(7, 0)}, true),
                process(1, 2, {all_reduce(6, 0), all_reduce(7, 0, 99)}, true)};
-  all = tools::diagnose(processes);
+  all = monitor::diagnose(processes);
   CHECK(all.at(0).stuck);
   CHECK(text_of(all[0], Finding::Kind::kDiffers) ==
         "rank 0 has called operation 7, all_reduce(count 100, float, sum), and rank 1 operation 7, "
@@ -199,7 +199,7 @@ TEST_CASE("diagnosis: processes that have ended") {
     processes[i].ranks[0].failure = SeenRank::Failure{"rank 1 has died", kNow - 2 * kSecond, true};
     wait_for(&processes[i], {1}, 10'000);
   }
-  auto all = tools::diagnose(processes);
+  auto all = monitor::diagnose(processes);
   CHECK(all.at(0).failed);
   CHECK(text_of(all[0], Finding::Kind::kOperation) ==
         "ranks 0, 2 have been in operation 7, all_reduce(count 100, float, sum) for 10.0 s");
@@ -211,13 +211,13 @@ TEST_CASE("diagnosis: processes that have ended") {
   // Rank 0 was killed with it.
   processes[0].ranks[0].failure.reset();
   processes[0].ranks[0].inside = true;
-  all = tools::diagnose(processes);
+  all = monitor::diagnose(processes);
   CHECK(all.at(0).failed);
   CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
   // All were killed while they stood still.
   for (SeenProcess& one : processes) one.ranks[0].failure.reset();
   processes[0].ranks[0].inside = processes[2].ranks[0].inside = true;
-  all = tools::diagnose(processes);
+  all = monitor::diagnose(processes);
   CHECK(all.at(0).stuck);
   CHECK_FALSE(all[0].failed);
   CHECK(text_of(all[0], Finding::Kind::kConclusion) == "look at rank 1 (train, pid 101 on a)");
@@ -226,13 +226,13 @@ TEST_CASE("diagnosis: processes that have ended") {
 TEST_CASE("diagnosis: ranks that were not found, and communicators of one rank") {
   const std::vector<SeenProcess> processes{process(1, 4, {all_reduce(7, 0)}, true)};
   CHECK(
-      text_of(tools::diagnose(processes).at(0), Finding::Kind::kUnread) ==
+      text_of(monitor::diagnose(processes).at(0), Finding::Kind::kUnread) ==
       "ranks 0, 2, 3 were not found here: on another host, in another container or of another user, or they have left "
       "or died");
   // The same number in two processes: two communicators.
   SeenProcess other = process(0, 1, {}, false);
   other.pid = 7;
-  CHECK(tools::diagnose({process(0, 1, {}, false), other}).size() == 2);
+  CHECK(monitor::diagnose({process(0, 1, {}, false), other}).size() == 2);
 }
 
 TEST_CASE("diagnosis: the rank that comes last in most operations") {
@@ -248,7 +248,7 @@ TEST_CASE("diagnosis: the rank that comes last in most operations") {
   const auto late = [&](std::int64_t after_ns) {
     const std::vector<SeenProcess> processes{process(0, 3, calls(0), false), process(1, 3, calls(after_ns), false),
                                              process(2, 3, calls(1000), false)};
-    const auto all = tools::diagnose(processes);
+    const auto all = monitor::diagnose(processes);
     CHECK_FALSE(all.at(0).stuck);
     return text_of(all[0], Finding::Kind::kLate);
   };
@@ -258,10 +258,10 @@ TEST_CASE("diagnosis: the rank that comes last in most operations") {
 }
 
 TEST_CASE("diagnosis: times") {
-  CHECK(tools::describe_time(999) == "999 ms");
-  CHECK(tools::describe_time(1250) == "1.2 s");
-  CHECK(tools::describe_time(180'000) == "3 min");
-  CHECK(tools::describe_time(7'200'000) == "2 h");
+  CHECK(monitor::describe_time(999) == "999 ms");
+  CHECK(monitor::describe_time(1250) == "1.2 s");
+  CHECK(monitor::describe_time(180'000) == "3 min");
+  CHECK(monitor::describe_time(7'200'000) == "2 h");
 }
 
 }  // namespace tutti::internal::test

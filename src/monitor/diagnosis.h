@@ -3,12 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "observe/reader.h"
 
-namespace tutti::internal::tools {
+namespace tutti::internal::monitor {
 
 struct Finding {
   // In the order of a report.
@@ -44,10 +45,13 @@ inline constexpr std::int64_t kStuckMs = 5000;
 inline constexpr std::int64_t kLateNs = 200'000;
 inline constexpr int kLeastCompared = 16;  // operations
 
-// after_ms: how long a wait is long. Communicators whose ranks are all outside of operations have a finding, too. Those
-// that are stuck come first, then those that have failed.
+// Ranks whose processes do not answer, and how to name them: "rank 5 (pid 77 on node2)".
+using SilentRanks = std::map<int, std::string>;
+// after_ms: how long a wait is long. `silent`: by communicator, of other hosts. Communicators whose ranks are all
+// outside of operations have a finding, too. Those that are stuck come first, then those that have failed.
 std::vector<CommunicatorFindings> diagnose(const std::vector<observe::SeenProcess>& processes,
-                                           std::int64_t after_ms = kStuckMs);
+                                           std::int64_t after_ms = kStuckMs,
+                                           const std::map<std::uint64_t, SilentRanks>& silent = {});
 
 // "operation 17, all_reduce(count 100, float, sum)".
 std::string describe(const observe::SeenCall& call);
@@ -55,7 +59,13 @@ std::string describe(const observe::SeenCall& call);
 std::string describe(const observe::SeenRank::Transfer& transfer);
 // "ranks 1, 3", "ranks 1-8 and others".
 std::string describe_awaited(const observe::SeenRank::Wait& wait);
+// What a rank is doing: "waits 2 ms for rank 1", "inside", "outside", "failed", "stopped", "in tuttiCommShrink".
+std::string describe_state(const observe::SeenProcess& process, const observe::SeenRank& rank);
+// Its last call: as above, or "none yet".
+std::string describe_last(const observe::SeenRank& rank);
+// "communicator 10c9a18a29dda6b4 of 4 ranks: stands still" (or "has failed"), and a line for each finding.
+std::string describe_findings(const CommunicatorFindings& findings);
 // "350 ms", "12.1 s", "3 min".
 std::string describe_time(std::int64_t ms);
 
-}  // namespace tutti::internal::tools
+}  // namespace tutti::internal::monitor
