@@ -104,6 +104,7 @@ std::string InspectorLines::line(const Key& key, int ranks, int hosts, const See
   perf[kind + "_busbw_gbs"] = bus_gbs;
   line[kind + "_perf"] = perf;
   line["tutti"] = {{"calls", count}, {"bytes", since.bytes}, {"waited_us", since.waited_ms * 1000}};
+  if (since.waited_ms != 0 && since.awaited >= 0) line["tutti"]["awaited_rank"] = since.awaited;
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <memory>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/config.h"
@@ -53,10 +55,13 @@ std::int64_t interval_ms() {
 }
 
 Result<std::unique_ptr<Duty>> make_duty(const MetricsTarget& target, const MetricsWriter& writer) {
+  // The program may change its working directory.
+  std::error_code unknown;
+  const std::string path = std::filesystem::absolute(target.where, unknown).string();
   switch (target.kind) {
-    case MetricsTarget::Kind::kPrometheusFile: return make_prometheus_file(target.where, writer);
-    case MetricsTarget::Kind::kLinesFile: return make_lines_file(target.where, writer);
-    case MetricsTarget::Kind::kLinesSocket: return make_lines_socket(target.where, writer);
+    case MetricsTarget::Kind::kPrometheusFile: return make_prometheus_file(path, writer);
+    case MetricsTarget::Kind::kLinesFile: return make_lines_file(path, writer);
+    case MetricsTarget::Kind::kLinesSocket: return make_lines_socket(path, writer);
     case MetricsTarget::Kind::kHttp: break;
   }
   return make_metrics_server(target.where);

@@ -42,6 +42,8 @@ TickLength measure_ticks() {
 constinit FirstUse<TickLength> tick_length;
 
 constexpr std::size_t kMostEnded = 256;
+constexpr std::uint64_t kUpperHalf = ~std::uint64_t{0} << 32;
+constexpr std::uint64_t kMostNumbered = 1 << 20;
 
 class Ended final : public ForkAware {
  public:
@@ -90,7 +92,7 @@ void add(Measures& measures, const Measured& operation) {
   Measure& measure = measures.kinds[static_cast<std::size_t>(operation.kind)][size_class(operation.bytes)];
   increase(measure.bytes, operation.bytes);
   increase(measure.ns, operation.ns);
-  measure.last.store(operation.number, std::memory_order_relaxed);
+  measure.last.store((value(measure.last) & kUpperHalf) | operation.number, std::memory_order_relaxed);
   increase(measure.calls[bucket_of(operation.ns)], 1);
 }
 
@@ -98,9 +100,11 @@ void add(Measures& measures, int kind, std::uint64_t bytes, const LongWait& wait
   if (wait.ms == 0) return;
   increase(measures.waits, 1);
   increase(measures.waited_ms, wait.ms);
-  increase(measures.kinds[static_cast<std::size_t>(kind)][size_class(bytes)].waited_ms, wait.ms);
-  if (wait.rank < 0) return;
-  const std::uint64_t rank = static_cast<std::uint64_t>(wait.rank) + 1;
+  Measure& measure = measures.kinds[static_cast<std::size_t>(kind)][size_class(bytes)];
+  increase(measure.waited_ms, wait.ms);
+  const auto rank = static_cast<std::uint64_t>(wait.rank + 1);
+  measure.last.store((value(measure.last) & ~kUpperHalf) | rank << 32, std::memory_order_relaxed);
+  if (rank == 0) return;
   for (Late& late : measures.late) {
     if (value(late.rank) == 0) late.rank.store(rank, std::memory_order_relaxed);
     if (value(late.rank) != rank) continue;
@@ -117,14 +121,13 @@ std::uint64_t SeenMeasure::count() const {
 }
 
 SeenMeasures read(const Measures& measures) {
-  constexpr std::uint64_t kMostRanks = 1 << 20;
   SeenMeasures seen;
-  seen.hosts = static_cast<int>(std::min(value(measures.hosts), kMostRanks));
+  seen.hosts = static_cast<int>(std::min(value(measures.hosts), kMostNumbered));
   seen.waits = value(measures.waits);
   seen.waited_ms = value(measures.waited_ms);
   for (const Late& late : measures.late) {
     const std::uint64_t rank = value(late.rank);
-    if (rank == 0 || rank > kMostRanks) continue;
+    if (rank == 0 || rank > kMostNumbered) continue;
     seen.late.push_back({static_cast<int>(rank) - 1, value(late.waits), value(late.waited_ms)});
   }
   for (std::size_t kind = 0; kind < kKinds; ++kind) {
@@ -138,7 +141,9 @@ SeenMeasures read(const Measures& measures) {
       one.bytes = value(measure.bytes);
       one.ns = value(measure.ns);
       one.waited_ms = value(measure.waited_ms);
-      one.last = static_cast<std::uint32_t>(value(measure.last));
+      const std::uint64_t last = value(measure.last);
+      one.last = static_cast<std::uint32_t>(last);
+      one.awaited = static_cast<int>(std::min(last >> 32, kMostNumbered)) - 1;
       seen.operations.push_back(one);
     }
   }

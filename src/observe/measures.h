@@ -51,7 +51,8 @@ struct Measure {
   std::atomic<std::uint64_t> bytes;      // of the vectors of all calls
   std::atomic<std::uint64_t> ns;         // the time inside all calls
   std::atomic<std::uint64_t> waited_ms;  // Measures::waited_ms for these calls
-  std::atomic<std::uint64_t> last;       // the number of the last collective
+  std::atomic<std::uint64_t> last;  // the number of the last collective; in the upper half the rank of the last long
+                                    // wait, plus 1
   std::array<std::atomic<std::uint64_t>, kBuckets> calls;
 };
 
@@ -106,6 +107,7 @@ struct SeenMeasure {
   std::uint64_t ns = 0;
   std::uint64_t waited_ms = 0;
   std::uint32_t last = 0;
+  int awaited = -1;  // the rank of the last long wait; -1: none, or unknown
   std::array<std::uint64_t, kBuckets> calls{};
 
   [[nodiscard]] std::uint64_t count() const;

@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   CHECK(tuttiCommInitEnv(&comm, NULL));
   CHECK(tuttiCommUserRank(comm, &rank));
   if (run(comm, rank, atoi(argv[1])) != 0) return 1;
+  if (chdir("/") != 0) return 1;
   getchar();
   CHECK(tuttiCommDestroy(comm));
   return 0;

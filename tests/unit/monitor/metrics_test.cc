@@ -89,6 +89,8 @@ TEST_CASE("metrics: measures add up, also for more late ranks than there is room
   CHECK(seen.operations[0].ns == 12000);
   CHECK(seen.operations[0].last == 8);
   CHECK(seen.operations[0].waited_ms == 40 * 60 + 100);
+  CHECK(seen.operations[0].awaited == 3);
+  CHECK(seen.operations[1].awaited == -1);
   CHECK(seen.operations[1].kind == observe::kReceives);
   CHECK(seen.waits == 41);
   CHECK(seen.waited_ms == 40 * 60 + 100);
@@ -141,14 +143,16 @@ TEST_CASE("metrics: lines are about what has come since the last ones") {
         R"("tutti":{"calls":10,"bytes":10000,"waited_us":0}})"
         "\n");
   CHECK(lines.next({rank}, {}, 6).empty());
-  // Four more of other sizes and times.
+  // Four more of other sizes and times, of which one waited.
+  rank.measures->operations[0].waited_ms = 70;
+  rank.measures->operations[0].awaited = 2;
   rank.measures->operations[0].bytes += 4 * 600;
   rank.measures->operations[0].ns += 4 * 6000;
   rank.measures->operations[0].calls[observe::bucket_of(6000)] += 4;
   next = lines.next({rank}, {}, 7);
   REQUIRE(next.size() == 1);
   CHECK(next[0].find(R"("coll_msg_size_bytes":600,"coll_exec_time_us":6.0,)") != std::string::npos);
-  CHECK(next[0].find(R"("tutti":{"calls":4,"bytes":2400,)") != std::string::npos);
+  CHECK(next[0].find(R"("tutti":{"calls":4,"bytes":2400,"waited_us":70000,"awaited_rank":2})") != std::string::npos);
   // The communicator ends after one more.
   SeenMeasures last = *rank.measures;
   last.operations.push_back(measure(observe::kSends, 64, 1000, 1));

@@ -199,7 +199,7 @@ print("prom: passed")
 # Lines: what is in none of the ranks any more is in the files, also of a job that ends within the interval.
 for interval_ms in (100, 3600000):
     with tempfile.TemporaryDirectory() as folder:
-        with Job(f"json:{folder}", interval_ms) as job:
+        with Job(f"json:{os.path.relpath(folder)}", interval_ms) as job:
             assert job.results() == [""] * RANKS
             names = [f"{folder}/tutti-{host}-{process.pid}.jsonl" for process in job.ranks]
             assert sorted(glob.glob(f"{folder}/*")) == sorted(names), os.listdir(folder)
