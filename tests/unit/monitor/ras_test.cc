@@ -111,6 +111,83 @@ TEST_CASE("monitor: the report of a rank that has called nothing, or has failed"
   CHECK(monitor::ras_text({}, false).find("no communicator") != std::string::npos);
 }
 
+TEST_CASE("monitor: what a rank tells the monitors of other hosts") {
+  SeenProcess process = seen_process(2, 4, 6, true);
+  SeenRank& rank = process.ranks.front();
+  rank.transfer = SeenRank::Transfer{true, 3, 400};
+  rank.agreement = SeenRank::Agreement{"tuttiCommAgree", process.read_ns - 5'000'000};
+  rank.failure = SeenRank::Failure{"rank 1 has died\x1b[2J", process.read_ns - 7'000'000, true};
+  const std::string bytes = monitor::pack_rank(process, rank);
+  CHECK((!bytes.empty() && bytes.size() <= kMostReportBytes));
+  constexpr std::int64_t kThen = 1'000'000'000'000;
+  const auto read = monitor::unpack_rank(bytes, 0xabc, 2, 4, {"b", 77}, kThen);
+  REQUIRE(read);
+  CHECK((read->host == "b" && read->pid == 77 && read->program == "train" && !read->stopped()));
+  REQUIRE(read->ranks.size() == 1);
+  const SeenRank& seen = read->ranks.front();
+  CHECK((seen.communicator == 0xabc && seen.rank == 2 && seen.ranks == 4 && seen.number == 6 && seen.inside));
+  CHECK(seen.counts == rank.counts);
+  REQUIRE((seen.last() != nullptr && seen.wait && seen.transfer && seen.agreement && seen.failure));
+  CHECK((seen.last()->call == rank.last()->call && seen.last()->count == 10 && !seen.last()->ended_ns));
+  CHECK(kThen - seen.last()->begun_ns.value() == process.read_ns - rank.last()->begun_ns.value());
+  CHECK((seen.wait->ms == 2500 && seen.wait->ranks == std::vector<int>{3} && !seen.wait->others));
+  CHECK((seen.transfer->sends && seen.transfer->peer == 3 && seen.transfer->bytes == 400));
+  CHECK((seen.agreement->call == "tuttiCommAgree" && seen.agreement->since_ns == kThen - 5'000'000));
+  CHECK((seen.failure->at_ns == kThen - 7'000'000 && seen.failure->inside));
+  CHECK(seen.failure->error.find('\x1b') == std::string::npos);
+  // Damaged bytes are nothing, or some rank of the communicator.
+  CHECK(!monitor::unpack_rank("", 0xabc, 2, 4, {"b", 77}, kThen));
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    CHECK(!monitor::unpack_rank(bytes.substr(0, size), 0xabc, 2, 4, {"b", 77}, kThen));
+  }
+  for (std::size_t i = 0; i < bytes.size() * 8; ++i) {
+    std::string damaged = bytes;
+    damaged[i / 8] = static_cast<char>(damaged[i / 8] ^ 1 << i % 8);
+    const auto some = monitor::unpack_rank(damaged, 0xabc, 2, 4, {"b", 77}, kThen);
+    if (!some || !some->ranks.front().wait) continue;
+    for (const int awaited : some->ranks.front().wait->ranks) CHECK((awaited >= 0 && awaited < 4));
+  }
+}
+
+TEST_CASE("monitor: ranks of other hosts, from what they have answered") {
+  const std::vector<SeenProcess> here{seen_process(0, 5, 6, true)};
+  const int own = here[0].pid;
+  const SeenProcess there = seen_process(1, 5, 5, false);
+  monitor::Survey survey;
+  for (int rank = 1; rank < 5; ++rank) survey.places[rank] = {"b", 200 + rank};
+  survey.asked = true;
+  Answer answer;
+  answer.absent = {{0, false, 6, true, monitor::pack_rank(here[0], here[0].ranks[0])},
+                   {1, false, 5, false, monitor::pack_rank(there, there.ranks[0])},
+                   {2, true},
+                   {3, false, 6, true, "damaged"}};
+  survey.answer = answer;
+  survey.dead = {4};
+  monitor::JobReading reading = monitor::reading_of(here, own, {{0xabc, survey}});
+  CHECK((reading.unanswered == 0 && reading.processes.size() == 2 && reading.communicators.size() == 1));
+  const auto& communicator = reading.communicators[0];
+  REQUIRE((communicator.found.size() == 2 && communicator.found.at(1).process->pid == 201));
+  CHECK(communicator.found.at(0).process->pid == own);
+  CHECK((communicator.missing.at(2).silent && communicator.missing.at(2).host == "b"));
+  CHECK((!communicator.missing.at(3).silent && !communicator.missing.at(3).dead &&
+         communicator.missing.at(3).pid == 203));
+  CHECK(communicator.missing.at(4).dead);
+  CHECK(communicator.findings.stuck);
+  const std::string text = monitor::ras_text(reading, false);
+  CHECK(text.find("the process of rank 2 (pid 202 on b) does not answer") != std::string::npos);
+  CHECK(text.find("rank 1 has not called operation 6") != std::string::npos);
+  CHECK(text.find("look at rank 1 (train, pid 201 on b), rank 2 (pid 202 on b)") != std::string::npos);
+  const auto missing = nlohmann::json::parse(monitor::ras_json(reading))["communicators"][0]["missing_ranks"];
+  REQUIRE(missing.size() == 3);
+  CHECK(missing[0]["status"] == nlohmann::json{{"unresponsive", true}, {"considered_dead", false}, {"stopped", false}});
+  CHECK((missing[2]["rank"] == 4 && missing[2]["status"]["considered_dead"] == true));
+  // Ranks that were asked, and have not answered.
+  survey.answer.reset();
+  reading = monitor::reading_of(here, own, {{0xabc, survey}});
+  CHECK((reading.unanswered == 1 && reading.communicators[0].found.size() == 1));
+  CHECK(nlohmann::json::parse(monitor::ras_json(reading))["ras"]["timeouts_count"] == 1);
+}
+
 TEST_CASE("monitor: events of processes and communicators") {
   std::vector<SeenProcess> processes{seen_process(0, 3, 5, false), seen_process(1, 3, 5, false)};
   const int own = processes[0].pid;
