@@ -399,18 +399,17 @@ Status InProcessTree::compared_with(int peer) {
   return other.witness.calls ? contradiction(rank_, me().calls, peer, other.witness.calls()) : Status();
 }
 
-// Ranks of one process cannot be silent: their positions are in shared memory.
+// Ranks of one process cannot be silent: their positions are in shared memory. The monitor reads all of them itself.
 void InProcessTree::ask(Question question) {
-  if (question.all) return;  // the monitor reads the ranks of its process
+  if (question.all) return;
   const MutexLock lock(control_->mutex);
   Answer answer{std::move(question), {}};
   for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
     const InProcessControl::Rank& rank = control_->ranks[r];
     if (rank.parted) continue;
     const Whereabouts at = rank.witness.where ? rank.witness.where() : Whereabouts{};
-    if (is_before(at.sequence, answer.question.sequence)) {
+    if (is_before(at.sequence, answer.question.sequence))
       answer.absent.push_back({static_cast<int>(r), false, at.sequence, at.inside});
-    }
   }
   for (const InProcessControl::Rank& rank : control_->ranks) {
     if (rank.witness.answered) rank.witness.answered(answer);
