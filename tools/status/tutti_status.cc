@@ -130,9 +130,9 @@ Run add_status(CLI::App& app, CLI::App** chosen) {
   command->add_option("-f,--format", options->format, "text or json")
       ->check(CLI::IsMember({"text", "json"}, CLI::ignore_case));
   command->add_flag("-v,--verbose", options->verbose, "With a line for each rank");
-  auto* const groups = command->add_option("-m,--monitor", options->groups,
-                                           "Print events as they come: lifecycle (the default), trace, or all");
-  groups->expected(0, 1)->type_name("GROUPS");
+  auto* const groups =
+      command->add_option("-m,--monitor", options->groups, "Print events as they come; by default lifecycle");
+  groups->expected(0, 1)->type_name("lifecycle|trace|all");
   command->footer(
       "The job must have been started with TUTTI_RAS_ADDR, for example TUTTI_RAS_ADDR=localhost:28028. One of its\n"
       "processes on that host answers, for the communicators that it has a rank in. Under the name ncclras this "
