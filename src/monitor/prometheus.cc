@@ -49,7 +49,7 @@ std::string kind_name(int kind) {
 }
 
 // Divisions, so that limits such as 4e-06 have their shortest form.
-double seconds(std::uint64_t ns) {
+double seconds_of_ns(std::uint64_t ns) {
   return static_cast<double>(ns) / 1e9;
 }
 double seconds_of_ms(std::uint64_t ms) {
@@ -147,7 +147,8 @@ class Text {
     for (const Row& row : rows_) {
       const observe::SeenCall* const last = row.rank->last();
       if (last == nullptr || !last->begun_ns) continue;
-      series(row.labels, seconds(static_cast<std::uint64_t>(std::max<std::int64_t>(now_ns() - *last->begun_ns, 0))));
+      series(row.labels,
+             seconds_of_ns(static_cast<std::uint64_t>(std::max<std::int64_t>(now_ns() - *last->begun_ns, 0))));
     }
   }
 
@@ -178,11 +179,11 @@ class Text {
       for (std::size_t i = 0; i < observe::kBuckets; ++i) {
         sum += operation.calls[i];
         const bool last = i + 1 == observe::kBuckets;
-        const std::string limit = last ? "+Inf" : fmt::format("{}", seconds(observe::limit_us(i) * 1000));
+        const std::string limit = last ? "+Inf" : fmt::format("{}", seconds_of_ns(observe::limit_us(i) * 1000));
         text_ += fmt::format("{}_bucket{{{},le=\"{}\"}} {}\n", name_, labels, limit, sum);
       }
-      text_ +=
-          fmt::format("{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name_, labels, seconds(operation.ns), name_, labels, sum);
+      text_ += fmt::format("{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name_, labels, seconds_of_ns(operation.ns), name_,
+                           labels, sum);
     });
     begin("tutti_operation_bytes_total", "counter", "The sizes of the vectors of these operations.");
     each_operation([&](const std::string& labels, const SeenMeasure& operation, int /*ranks*/) {
