@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "calls/descriptions.h"
+#include "os/ticks.h"
 #include "topology/detect.h"
 
 namespace tutti::internal {
@@ -48,10 +49,12 @@ transport::Fingerprint Operations::begin(const Call& call) {
 // Each call has its number and its entry in the history; the fingerprint of the first one travels with the data.
 transport::Fingerprint Operations::begin(const Coalesced& coalesced) {
   std::optional<transport::Fingerprint> first;
+  parts_.clear();
   for (const Call& call : coalesced.calls()) {
     const transport::Fingerprint own = begin(call);
     history_.set_plan(coalesced.plan().identity);
     if (!first) first = own;
+    if (history_.ring().measures()) parts_.push_back(own);
   }
   return *first;
 }
@@ -109,17 +112,23 @@ Status Operations::go_on_repeated() {
 void Operations::measure(const Coalesced& coalesced) {
   observe::EventRing& ring = history_.ring();
   if (!ring.measures()) return;
-  const std::span<const Call> calls = coalesced.calls();
-  std::uint32_t number = history_.sequence() - static_cast<std::uint32_t>(calls.size());
-  for (const Call& call : calls) {
-    ring.measure_part(call.collective, bound_.measured_bytes(call), coalesced.bytes(), ++number);
+  const std::uint64_t ended = ticks();
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Call& call = coalesced.calls()[i];
+    const transport::Fingerprint& words = parts_[i];
+    ring.measure_part(
+        {words.sequence, words.call, words.root, executor::count_of(words), coalesced.plan().identity.hash},
+        call.collective, bound_.measured_bytes(call), coalesced.bytes(), ended);
   }
 }
 
 void Operations::measure(std::span<const Transfer> transfers) {
   observe::EventRing& ring = history_.ring();
   if (!ring.measures()) return;
-  for (const Transfer& transfer : transfers) ring.measure_transfer(transfer.sends, transfer.peer, bytes_of(transfer));
+  const std::uint64_t ended = ticks();
+  for (const Transfer& transfer : transfers) {
+    ring.measure_transfer(transfer.sends, transfer.peer, bytes_of(transfer), ended);
+  }
 }
 
 Status Operations::run(const Coalesced& coalesced) {
@@ -145,10 +154,10 @@ Status Operations::run(const Coalesced& coalesced) {
 
 // Transfers are not in the history, which all ranks share.
 Status Operations::run(std::span<const Transfer> transfers) {
+  if (transfers.empty() && !failures_.has_ended()) return {};
   if (failures_.has_ended()) [[unlikely]]
     return failures_.refuse();
   const CallHistory::Inside inside(history_);
-  if (transfers.empty()) return {};
   failures_.set_transfer(&transfers.front());
   const std::uint32_t number = history_.sequence();
   Status status = attempt(

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/status.h"
 #include "calls/call.h"
@@ -77,6 +78,7 @@ class Operations {
   Failures& failures_;
   executor::CpuExecutor executor_;
   BoundOperations bound_;
+  std::vector<transport::Fingerprint> parts_;  // of the calls that run as one, if they are measured
   struct {
     const PreparedCalls::Prepared* prepared = nullptr;
     std::size_t done = 0;  // of its steps

@@ -21,21 +21,6 @@ using observe::SeenCall;
 using observe::SeenProcess;
 using observe::SeenRank;
 
-struct Member {
-  const SeenProcess* process = nullptr;
-  const SeenRank* seen = nullptr;
-
-  [[nodiscard]] const SeenCall* last() const { return seen->last(); }
-  // Of an ended process: when its communicator failed.
-  [[nodiscard]] bool inside() const { return process->ended && seen->failure ? seen->failure->inside : seen->inside; }
-  [[nodiscard]] std::int64_t ms_since(std::int64_t ns) const {
-    const std::int64_t until_ns = process->ended && seen->failure ? seen->failure->at_ns : process->read_ns;
-    return std::max<std::int64_t>(0, (until_ns - ns) / 1'000'000);
-  }
-  [[nodiscard]] std::string ago(std::int64_t ns) const { return describe_time(ms_since(ns)); }
-};
-using Members = std::map<int, Member>;  // by rank
-
 transport::Fingerprint fingerprint_of(const SeenCall& call) {
   transport::Fingerprint fingerprint{call.number, call.call, call.root, 0, 0};
   executor::set_count(&fingerprint, call.count);
@@ -53,6 +38,10 @@ const char* are(const std::vector<int>& ranks) {
 
 const char* have(const std::vector<int>& ranks) {
   return ranks.size() == 1 ? "has" : "have";
+}
+
+std::string ago(const Member& member, std::int64_t ns) {
+  return describe_time(member.ms_since(ns));
 }
 
 // What the findings of one communicator are made of.
@@ -109,7 +98,7 @@ class Examination {
           fmt::format("the process of {} has ended, {} {}", one(rank, member),
                       member.inside() || agrees ? "in" : "after",
                       agrees                     ? member.seen->agreement->call
-                      : member.seen->transfer    ? "a " + describe(*member.seen->transfer)
+                      : member.transfer()        ? "a " + describe(*member.transfer())
                       : member.last() != nullptr ? describe(*member.last())
                       : member.seen->number == 0 ? std::string("no collective")
                                                  : fmt::format("operation {}", member.seen->number)));
@@ -117,7 +106,7 @@ class Examination {
     if (ended.empty() || ended.size() == members_.size()) return;
     result_.stuck = true;
     // If several have ended together, those that waited are not the reason.
-    const auto waited = [this](int rank) { return members_.at(rank).seen->wait.has_value(); };
+    const auto waited = [this](int rank) { return members_.at(rank).wait().has_value(); };
     const bool all_waited = std::all_of(ended.begin(), ended.end(), waited);
     std::copy_if(ended.begin(), ended.end(), std::inserter(suspects_, suspects_.end()),
                  [&](int rank) { return all_waited || !waited(rank); });
@@ -177,14 +166,13 @@ class Examination {
     std::vector<int> behind;
     bool waits = false;  // a rank at the front
     for (const auto& [rank, member] : members_) {
-      if (member.seen->transfer) {
-        add(Finding::Kind::kOperation, {rank},
-            fmt::format("rank {} is in a {}", rank, describe(*member.seen->transfer)));
+      if (member.transfer()) {
+        add(Finding::Kind::kOperation, {rank}, fmt::format("rank {} is in a {}", rank, describe(*member.transfer())));
       } else if (member.seen->number != front()) {
         behind.push_back(rank);
       } else {
         (member.inside() ? inside : outside).push_back(rank);
-        waits = waits || member.seen->wait.has_value() || is_long_inside(member);
+        waits = waits || member.wait().has_value() || is_long_inside(member);
       }
     }
     // Ranks are read one after the other: while they run, some are further because they were read later.
@@ -218,7 +206,7 @@ class Examination {
     if (!waits) return;
     result_.stuck = true;
     for (const auto& [rank, member] : members_) {
-      if (!member.seen->agreement && !member.seen->wait) suspects_.insert(rank);
+      if (!member.seen->agreement && !member.wait()) suspects_.insert(rank);
     }
   }
 
@@ -232,12 +220,16 @@ class Examination {
     std::vector<int> ranks;
     const SeenCall* latest = nullptr;
     for (const auto& [rank, member] : members_) {
-      if (member.seen->transfer) continue;
+      if (member.transfer()) continue;
       ranks.push_back(rank);
       if (member.seen->number == front() && member.last() != nullptr) latest = member.last();
     }
     const std::string at = latest == nullptr ? fmt::format("operation {}", front()) : describe(*latest);
-    add(Finding::Kind::kOperation, ranks, fmt::format("{} {} running, up to {}", list_ranks(ranks), are(ranks), at));
+    const bool all_ended =
+        std::all_of(ranks.begin(), ranks.end(), [this](int rank) { return members_.at(rank).process->ended; });
+    add(Finding::Kind::kOperation, ranks,
+        all_ended ? fmt::format("{} {} come up to {}", list_ranks(ranks), have(ranks), at)
+                  : fmt::format("{} {} running, up to {}", list_ranks(ranks), are(ranks), at));
   }
 
   void tell_inside(const std::vector<int>& ranks) {
@@ -277,13 +269,13 @@ class Examination {
     const Member& member = members_.at(rank);
     const SeenCall* const last = member.last();
     // It may be held up itself.
-    if (!member.seen->wait) suspects_.insert(rank);
+    if (!member.wait()) suspects_.insert(rank);
     std::string where;
     if (last == nullptr) {
       where = member.seen->number == 0 ? "; it has called no collective" : "";
     } else if (member.inside()) {
       where = fmt::format("; it is still in {}{}", describe(*last),
-                          last->begun_ns ? ", for " + member.ago(*last->begun_ns) : "");
+                          last->begun_ns ? ", for " + ago(member, *last->begun_ns) : "");
     } else {
       where = fmt::format("; its last was {}{}", describe(*last), when(member, *last));
     }
@@ -291,20 +283,20 @@ class Examination {
   }
 
   static std::string when(const Member& member, const SeenCall& call) {
-    if (call.ended_ns) return ", which ended " + member.ago(*call.ended_ns) + " ago";
-    return call.begun_ns ? ", which began " + member.ago(*call.begun_ns) + " ago" : std::string();
+    if (call.ended_ns) return ", which ended " + ago(member, *call.ended_ns) + " ago";
+    return call.begun_ns ? ", which began " + ago(member, *call.begun_ns) + " ago" : std::string();
   }
 
   void tell_waits() {
     std::map<std::string, std::vector<int>> waiting;  // by the awaited ranks
     for (const auto& [rank, member] : members_) {
-      if (!member.seen->wait) continue;
-      waiting[describe_awaited(*member.seen->wait)].push_back(rank);
-      if (member.seen->wait->ms >= after_ms_) result_.stuck = true;
+      if (!member.wait()) continue;
+      waiting[describe_awaited(*member.wait())].push_back(rank);
+      if (member.wait()->ms >= after_ms_) result_.stuck = true;
     }
     for (const auto& [awaited, ranks] : waiting) {
       std::int64_t ms = 0;
-      for (const int rank : ranks) ms = std::max(ms, members_.at(rank).seen->wait->ms);
+      for (const int rank : ranks) ms = std::max(ms, members_.at(rank).wait()->ms);
       add(Finding::Kind::kWaits, ranks,
           fmt::format("{} {} waited {} for {}", list_ranks(ranks), have(ranks), describe_time(ms), awaited));
     }
@@ -368,14 +360,14 @@ class Examination {
     std::set<int> awaited;
     bool any_wait = false;
     for (const auto& [rank, member] : members_) {
-      if (!member.seen->wait) continue;
+      if (!member.wait()) continue;
       any_wait = true;
-      for (const int other : member.seen->wait->ranks) awaited.insert(other);
+      for (const int other : member.wait()->ranks) awaited.insert(other);
     }
     if (!any_wait && suspects_.empty()) return;
     for (const int rank : awaited) {
       const auto found = members_.find(rank);
-      if (suspects_.empty() && found != members_.end() && !found->second.seen->wait) suspects_.insert(rank);
+      if (suspects_.empty() && found != members_.end() && !found->second.wait()) suspects_.insert(rank);
     }
     for (const int rank : awaited) {
       if (suspects_.empty() && members_.find(rank) == members_.end()) suspects_.insert(rank);
@@ -477,6 +469,7 @@ std::vector<CommunicatorFindings> diagnose(const std::vector<SeenProcess>& proce
     CommunicatorFindings findings;
     findings.id = id.first;
     findings.ranks = members.begin()->second.seen->ranks;
+    findings.pid = id.second;
     const auto unheard = silent.find(id.first);
     Examination(members, unheard == silent.end() ? SilentRanks() : unheard->second, after_ms, &findings).run();
     all.push_back(std::move(findings));

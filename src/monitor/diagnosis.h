@@ -2,14 +2,43 @@
 // something else, and the ranks for which others wait.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "observe/reader.h"
 
 namespace tutti::internal::monitor {
+
+// A rank as it is now; of an ended process, as it was when its communicator failed or, without a failure, at the end.
+struct Member {
+  const observe::SeenProcess* process = nullptr;
+  const observe::SeenRank* seen = nullptr;
+
+  [[nodiscard]] const observe::SeenCall* last() const { return seen->last(); }
+  [[nodiscard]] bool inside() const { return failed_and_ended() ? seen->failure->inside : seen->inside; }
+  [[nodiscard]] const std::optional<observe::SeenRank::Wait>& wait() const {
+    return failed_and_ended() ? seen->failure->wait : seen->wait;
+  }
+  [[nodiscard]] const std::optional<observe::SeenRank::Transfer>& transfer() const {
+    return failed_and_ended() ? seen->failure->transfer : seen->transfer;
+  }
+  // CLOCK_MONOTONIC of its host.
+  [[nodiscard]] std::int64_t now_ns() const {
+    if (!process->ended) return process->read_ns;
+    return seen->failure ? seen->failure->at_ns : seen->last_ns;
+  }
+  [[nodiscard]] std::int64_t ms_since(std::int64_t ns) const {
+    return std::max<std::int64_t>(0, (now_ns() - ns) / 1'000'000);
+  }
+
+ private:
+  [[nodiscard]] bool failed_and_ended() const { return process->ended && seen->failure.has_value(); }
+};
+using Members = std::map<int, Member>;  // by rank
 
 struct Finding {
   // In the order of a report.
@@ -33,6 +62,7 @@ struct Finding {
 struct CommunicatorFindings {
   std::uint64_t id = 0;
   int ranks = 0;
+  int pid = 0;         // of its process, if it has one rank: such numbers are not unique; else 0
   bool stuck = false;  // a rank waits for long, or its process is stopped, or it waits in a failed communicator;
                        // or did so when its process ended
   bool failed = false;

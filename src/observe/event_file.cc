@@ -27,6 +27,22 @@ namespace {
 // Of failed communicators that a program has given back: rings that stay in a file.
 constexpr std::size_t kMostKept = 64;
 
+void do_nothing(int /*signal*/) {}
+
+bool has_default_action() {
+  struct sigaction now {};
+  return ::sigaction(SIGUSR2, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_DFL;
+}
+
+// The library may be unloaded.
+[[gnu::destructor]] void forget_handler() {
+  struct sigaction now {};
+  if (::sigaction(SIGUSR2, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != do_nothing)
+    return;
+  now.sa_handler = SIG_DFL;
+  (void)::sigaction(SIGUSR2, &now, nullptr);
+}
+
 class EventFile final : public ForkAware {
  public:
   EventFile() { enlist(); }
@@ -110,20 +126,22 @@ class EventFile final : public ForkAware {
     if (made.is_ok()) {
       ignore_requests();
     } else {
-      log::warn(fmt::format("TUTTI_FLIGHT_RECORDER=\"{}\" cannot be used; the events of this process end with it: {}",
-                            folder, made.message()));
+      log::warn(
+          fmt::format("TUTTI_FLIGHT_RECORDER=\"{}\": {}. The events are lost when this process ends. Set it to a "
+                      "folder that the process can write to",
+                      folder, made.message()));
     }
     return made.is_ok();
   }
 
   // Programs that write their state when they are asked are asked by SIGUSR2. Here all is written already; but a
-  // process that has no handler would end.
+  // process that has no handler would end. A program that the process executes has the default again.
   static void ignore_requests() {
-    struct sigaction now {};
-    if (::sigaction(SIGUSR2, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL)
-      return;
-    now.sa_handler = SIG_IGN;
-    (void)::sigaction(SIGUSR2, &now, nullptr);
+    if (!has_default_action()) return;
+    struct sigaction nothing {};
+    nothing.sa_handler = do_nothing;
+    nothing.sa_flags = SA_RESTART;
+    (void)::sigaction(SIGUSR2, &nothing, nullptr);
   }
 
   Status use(UniqueFd fd, const std::string& path) TUTTI_REQUIRES(mutex_) {

@@ -9,14 +9,6 @@
 #include "os/ticks.h"
 
 namespace tutti::internal::observe {
-namespace {
-
-std::uint64_t ns_since(std::uint64_t begun) {
-  return ns_of_ticks(static_cast<std::int64_t>(ticks() - begun));
-}
-
-}  // namespace
-
 struct EventRing::Unshared {
   Ring ring{};
 };
@@ -118,8 +110,9 @@ void EventRing::set_hosts(std::size_t hosts) {
   if (measures_ != nullptr) measures_->hosts.store(hosts, std::memory_order_relaxed);
 }
 
-void EventRing::measure(const Measured& operation) {
+void EventRing::measure(Measured operation, const Times& times) {
   if (measures_ == nullptr) return;
+  operation.ns += ns_of_ticks(static_cast<std::int64_t>(times.ended - times.begun));
   add(*measures_, operation);
   // Of several operations that run together, the first one has it.
   add(*measures_, operation.kind, operation.bytes, std::exchange(longest_, {}));
@@ -127,22 +120,31 @@ void EventRing::measure(const Measured& operation) {
 
 void EventRing::measure_collective(Collective collective, std::uint64_t bytes) {
   const std::uint32_t number = at().sequence.load(std::memory_order_relaxed);
-  if (trace_ != nullptr) trace_->add_collective(event(number), number, ticks());
-  measure({static_cast<int>(collective), bytes, ns_since(event(number).begun.load(std::memory_order_relaxed)), number});
+  const Event& call = event(number);
+  const Times times{call.begun.load(std::memory_order_relaxed), ticks()};
+  if (trace_ != nullptr) {
+    trace_->add_collective(
+        {number, call.call.load(std::memory_order_relaxed), call.root.load(std::memory_order_relaxed),
+         call.count.load(std::memory_order_relaxed), call.plan.load(std::memory_order_relaxed)},
+        times, call.waited.load(std::memory_order_relaxed));
+  }
+  measure({static_cast<int>(collective), bytes, 0, number}, times);
 }
 
 // The times of all parts together are the time of the whole.
-void EventRing::measure_part(Collective collective, std::uint64_t bytes, std::uint64_t all_bytes,
-                             std::uint32_t number) {
-  if (trace_ != nullptr) trace_->add_collective(event(number), number, ticks());
+void EventRing::measure_part(const CallWords& call, Collective collective, std::uint64_t bytes, std::uint64_t all_bytes,
+                             std::uint64_t ended) {
+  const Times times{entered_, ended};
+  if (trace_ != nullptr) trace_->add_collective(call, times, 0);
   const double share = static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(all_bytes, 1));
-  const auto ns = static_cast<std::uint64_t>(static_cast<double>(ns_since(entered_)) * share);
-  measure({static_cast<int>(collective), bytes, ns, number});
+  const auto own = static_cast<std::uint64_t>(static_cast<double>(ended - entered_) * share);
+  measure({static_cast<int>(collective), bytes, 0, call.number}, {entered_, entered_ + own});
 }
 
-void EventRing::measure_transfer(bool sends, int peer, std::uint64_t bytes) {
-  if (trace_ != nullptr) trace_->add_transfer(sends, peer, bytes, entered_, ticks());
-  measure({sends ? kSends : kReceives, bytes, ns_since(entered_), 0});
+void EventRing::measure_transfer(bool sends, int peer, std::uint64_t bytes, std::uint64_t ended) {
+  const Times times{entered_, ended};
+  if (trace_ != nullptr) trace_->add_transfer(sends, peer, bytes, times);
+  measure({sends ? kSends : kReceives, bytes, 0, 0}, times);
 }
 
 EventRing::Agreeing::Agreeing(EventRing& ring, std::string_view call) : ring_(&ring) {

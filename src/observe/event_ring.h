@@ -47,11 +47,12 @@ class EventRing {
   [[nodiscard]] bool traces() const { return trace_ != nullptr; }
   // Of how many hosts the communicator's ranks are.
   void set_hosts(std::size_t hosts);
-  // An operation has ended well: the collective that began last; or, since set_inside(true), one of several collectives
-  // that have run as one of `all_bytes`, with its number; or a transfer.
+  // An operation has succeeded: the collective that began last; or, since set_inside(true) and until `ended`, one of
+  // several collectives that have run as one of `all_bytes`; or one of several transfers.
   void measure_collective(Collective collective, std::uint64_t bytes);
-  void measure_part(Collective collective, std::uint64_t bytes, std::uint64_t all_bytes, std::uint32_t number);
-  void measure_transfer(bool sends, int peer, std::uint64_t bytes);
+  void measure_part(const CallWords& call, Collective collective, std::uint64_t bytes, std::uint64_t all_bytes,
+                    std::uint64_t ended);
+  void measure_transfer(bool sends, int peer, std::uint64_t bytes, std::uint64_t ended);
 
   // While it exists, the rank is in this call, beside its operations; of nested ones the outermost counts. Any thread.
   class Agreeing {
@@ -73,7 +74,7 @@ class EventRing {
   // Returns the time.
   std::int64_t set_mark();
   EventRing(const RingPlace& place, std::unique_ptr<Unshared> unshared);
-  void measure(const Measured& operation);
+  void measure(Measured operation, const Times& times);
 
   const RingPlace place_;
   Ring* const ring_ = place_.ring;

@@ -1,5 +1,6 @@
 #include "observe/origin.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +8,9 @@
 #include <cstddef>
 #include <cstring>
 #include <ctime>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <string_view>
 
 #include "base/version.h"
@@ -24,7 +28,40 @@ void set_text(std::array<char, size>* to, std::string_view text) {
   (*to)[length] = '\0';
 }
 
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// Field 22 of /proc/PID/stat: "77 (name) S ..."; 0: there is no such process.
+std::uint64_t start_time_of(const std::string& pid) {
+  const std::string line = first_line("/proc/" + pid + "/stat");
+  const std::size_t close = line.rfind(')');
+  if (close == std::string::npos) return 0;
+  std::istringstream fields(line.substr(close + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  std::uint64_t time = 0;
+  fields >> time;
+  return time;
+}
+
+std::uint64_t own_pid_namespace() {
+  struct stat info {};
+  return ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+}
+
 }  // namespace
+
+Life life_of(const Origin& origin) {
+  const std::string boot = text_of(origin.boot);
+  if (boot.empty() || boot != first_line("/proc/sys/kernel/random/boot_id")) return Life::kUnknown;
+  if (origin.pid_namespace == 0 || origin.pid_namespace != own_pid_namespace()) return Life::kUnknown;
+  const std::uint64_t start = start_time_of(std::to_string(origin.pid));
+  return start != 0 && start == origin.start_time ? Life::kLives : Life::kEnded;
+}
 
 void set_origin(Origin* origin) {
   origin->pid = ::getpid();  // simulated processes are one process
@@ -33,6 +70,9 @@ void set_origin(Origin* origin) {
   set_text(&origin->host, host.data());
   set_text(&origin->version, library_version());
   set_text(&origin->program, ::program_invocation_short_name);
+  set_text(&origin->boot, first_line("/proc/sys/kernel/random/boot_id"));
+  origin->start_time = start_time_of("self");
+  origin->pid_namespace = own_pid_namespace();
   origin->ticks = ticks();
   origin->monotonic_ns = now_ns();
   timespec now{};

@@ -18,10 +18,19 @@ struct Origin {
   std::array<char, 64> host;
   std::array<char, 32> version;  // of the library
   std::array<char, 16> program;  // the name of the process's command
+  // From /proc: of the kernel that runs; of the process, which tells it from later ones with its id; and of the
+  // namespace in which the process has that id.
+  std::array<char, 40> boot;
+  std::uint64_t start_time;
+  std::uint64_t pid_namespace;
 };
 
 // This process, now. Any thread.
 void set_origin(Origin* origin);
+
+// Of this reader: may it know whether the process of the origin lives?
+enum class Life : std::uint8_t { kUnknown, kLives, kEnded };
+Life life_of(const Origin& origin);
 
 // For a terminal: text of another process may have any bytes.
 template <std::size_t size>

@@ -144,23 +144,12 @@ struct Writer {
   bool past = false;  // it is not known whether the ring is that of a process that still runs
 };
 
-// The wait in the operation in which the rank is, or was when the communicator failed or its process ended.
-std::optional<SeenRank::Wait> wait_of(const Position& at, const SeenRank& seen, const Writer& writer) {
-  const std::int64_t limit_ns = writer.clock.limit_ns();
-  const std::int64_t reported_ns = std::clamp<std::int64_t>(at.seen_ns.load(), 0, limit_ns);
+// The last wait that the rank has reported, until `until_ns`.
+std::optional<SeenRank::Wait> wait_of(const Position& at, std::int64_t reported_ns, std::int64_t until_ns) {
   if (reported_ns == 0) return std::nullopt;
-  std::int64_t more_ns = 0;
-  if (seen.failure) {
-    if (!seen.failure->inside) return std::nullopt;
-    more_ns = seen.failure->at_ns - reported_ns;
-  } else {
-    if (!seen.inside) return std::nullopt;
-    // A stopped rank waits on, and does not say so.
-    if (writer.stopped) more_ns = limit_ns - reported_ns;
-    if (!writer.stopped && !writer.past && limit_ns - reported_ns >= kFreshNs) return std::nullopt;
-  }
   SeenRank::Wait wait;
-  wait.ms = std::clamp<std::int64_t>(at.waited_ms.load(), 0, kMostMs) + std::max<std::int64_t>(0, more_ns / 1'000'000);
+  wait.ms = std::clamp<std::int64_t>(at.waited_ms.load(), 0, kMostMs) +
+            std::max<std::int64_t>(0, (until_ns - reported_ns) / 1'000'000);
   const std::uint32_t awaiting = at.awaiting.load();
   wait.others = awaiting > kAwaited;
   for (std::uint32_t i = 0; i < std::min(awaiting, kAwaited); ++i) {
@@ -180,15 +169,28 @@ SeenRank rank_of(const Ring& ring, const Ring& again, const Writer& writer) {
   seen.ranks = at.ranks;
   seen.number = at.sequence.load();
   seen.inside = at.inside.load() != 0;
+  std::optional<SeenRank::Transfer> transfer;
+  if (const std::uint32_t kind = at.transfer.load(); kind != 0) {
+    transfer = SeenRank::Transfer{kind == 1, at.transfer_peer.load(), at.transfer_bytes.load()};
+  }
+  const std::int64_t reported_ns = std::clamp<std::int64_t>(at.seen_ns.load(), 0, limit_ns);
   if (const std::uint32_t failed = at.failed.load(); failed != Position::kNot) {
-    seen.failure = SeenRank::Failure{text_of(at.failure), std::clamp<std::int64_t>(at.failed_ns.load(), 0, limit_ns),
-                                     failed == Position::kInside};
+    SeenRank::Failure failure;
+    failure.error = text_of(at.failure);
+    failure.at_ns = std::clamp<std::int64_t>(at.failed_ns.load(), 0, limit_ns);
+    failure.inside = failed == Position::kInside;
+    if (failure.inside) {
+      failure.transfer = transfer;
+      failure.wait = wait_of(at, reported_ns, failure.at_ns);
+    }
+    seen.failure = std::move(failure);
+  } else if (seen.inside) {
+    seen.transfer = transfer;
+    // A stopped rank waits on, and does not say so.
+    if (writer.stopped || writer.past || limit_ns - reported_ns < kFreshNs) {
+      seen.wait = wait_of(at, reported_ns, writer.stopped ? limit_ns : reported_ns);
+    }
   }
-  const bool was_inside = seen.failure ? seen.failure->inside : seen.inside;
-  if (const std::uint32_t kind = at.transfer.load(); kind != 0 && was_inside) {
-    seen.transfer = SeenRank::Transfer{kind == 1, at.transfer_peer.load(), at.transfer_bytes.load()};
-  }
-  seen.wait = wait_of(at, seen, writer);
   if (const std::int64_t since_ns = at.agreeing_since_ns.load(); since_ns > 0) {
     seen.agreement = SeenRank::Agreement{text_of(at.agreement), std::min(since_ns, limit_ns)};
   }
@@ -295,13 +297,10 @@ void for_each_ring(int fd, const Header& header, Use use) {
   }
 }
 
-std::int64_t last_event_ns(const SeenProcess& process) {
-  std::int64_t last = 0;
-  for (const SeenRank& rank : process.ranks) {
-    if (rank.failure) last = std::max(last, rank.failure->at_ns);
-    for (const SeenCall& call : rank.calls) {
-      last = std::max({last, call.begun_ns.value_or(0), call.ended_ns.value_or(0)});
-    }
+std::int64_t last_event_ns(const SeenRank& rank) {
+  std::int64_t last = rank.failure ? rank.failure->at_ns : 0;
+  for (const SeenCall& call : rank.calls) {
+    last = std::max({last, call.begun_ns.value_or(0), call.ended_ns.value_or(0)});
   }
   return last;
 }
@@ -345,7 +344,8 @@ Result<std::optional<SeenProcess>> read_recorded(const std::string& path) {
   process.host = text_of(header->origin.host);
   process.version = text_of(header->origin.version);
   process.program = text_of(header->origin.program);
-  process.ended = !is_being_written(fd.get());
+  const Life life = life_of(header->origin);
+  process.ended = life == Life::kUnknown ? !is_being_written(fd.get()) : life == Life::kEnded;
   Moment last;  // that the process has noted
   for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring&, const Measures*) {
     const std::int64_t ns = ring.at.mark_ns.load();
@@ -354,9 +354,11 @@ Result<std::optional<SeenProcess>> read_recorded(const std::string& path) {
   const Writer writer{Clock(*header, last, kMostNs), false, true};
   for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring& again, const Measures* measures) {
     process.ranks.push_back(rank_of(ring, again, writer));
-    if (measures != nullptr) process.ranks.back().measures = read(*measures);
+    SeenRank& rank = process.ranks.back();
+    rank.last_ns = std::max(ring.at.mark_ns.load(), last_event_ns(rank));
+    if (measures != nullptr) rank.measures = read(*measures);
   });
-  process.read_ns = std::max(last.ns, last_event_ns(process));
+  if (!process.ended) process.read_ns = now_ns();
   return std::optional<SeenProcess>(std::move(process));
 }
 
@@ -417,11 +419,16 @@ Result<SeenProcesses> read_folder(const std::string& folder) {
     seen.processes.push_back(std::move(**process));
   }
   // Times of one host can be compared.
-  std::map<std::string, std::int64_t> last_ns;
-  for (const SeenProcess& process : seen.processes) {
-    last_ns[process.host] = std::max(last_ns[process.host], process.read_ns);
+  std::map<std::pair<std::string, std::uint64_t>, std::int64_t> last_ns;
+  for (const bool sets : {false, true}) {
+    for (SeenProcess& process : seen.processes) {
+      for (SeenRank& rank : process.ranks) {
+        std::int64_t& last = last_ns[{process.host, rank.communicator}];
+        if (sets) rank.last_ns = last;
+        last = std::max(last, rank.last_ns);
+      }
+    }
   }
-  for (SeenProcess& process : seen.processes) process.read_ns = last_ns[process.host];
   return seen;
 }
 

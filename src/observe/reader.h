@@ -55,17 +55,20 @@ struct SeenRank {
     std::int64_t since_ns = 0;  // CLOCK_MONOTONIC
   };
   std::optional<Agreement> agreement;
-  // The error that has failed the communicator. `inside`: whether the rank was in an operation then; if so, the
-  // operation, the transfer and the wait are those of that moment.
+  // The error that has failed the communicator, and what the rank was in at that moment.
   struct Failure {
     std::string error;
     std::int64_t at_ns = 0;  // CLOCK_MONOTONIC
-    bool inside = false;
+    bool inside = false;     // in the collective that it called last, or in a transfer
+    std::optional<Transfer> transfer{};
+    std::optional<Wait> wait{};
   };
   std::optional<Failure> failure;
   std::array<std::uint64_t, kCollectives> counts{};  // of the operations of each collective that have begun
   std::vector<SeenCall> calls;                       // the last ones, oldest first
-  std::optional<SeenMeasures> measures;              // nothing: its process has no TUTTI_METRICS
+  // If its process has ended: CLOCK_MONOTONIC of the last event in this communicator on that host.
+  std::int64_t last_ns = 0;
+  std::optional<SeenMeasures> measures;  // nothing: its process has no TUTTI_METRICS
 
   // Null: it has called no collective, or is just calling one.
   [[nodiscard]] const SeenCall* last() const {
@@ -80,7 +83,7 @@ struct SeenProcess {
   std::string version;       // of its library
   char state = '?';          // as in proc(5): R, S, D, T, Z, ...; '?': not known
   bool ended = false;        // it exists no longer
-  std::int64_t read_ns = 0;  // CLOCK_MONOTONIC of its host when it was read; if `ended`: of the last event on that host
+  std::int64_t read_ns = 0;  // CLOCK_MONOTONIC of its host when it was read; 0 if `ended`
   std::vector<SeenRank> ranks;
 
   [[nodiscard]] bool stopped() const { return state == 'T' || state == 't'; }

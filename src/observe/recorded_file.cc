@@ -21,7 +21,7 @@ namespace tutti::internal::observe {
 namespace {
 
 constexpr std::string_view kPrefix = "tutti-";
-// Processes of several containers of a host that have the same id.
+// Earlier processes with the same id, and those of other containers.
 constexpr int kMostNames = 1000;
 
 struct flock whole_file() {
@@ -31,17 +31,10 @@ struct flock whole_file() {
   return lock;
 }
 
-// False: another process has it.
-bool lock(int fd) {
+// Where the file system has no locks, readers do without.
+void lock(int fd) {
   struct flock wanted = whole_file();
-  return ::fcntl(fd, F_OFD_SETLK, &wanted) == 0 || (errno != EAGAIN && errno != EACCES);
-}
-
-// Removes what a process that has ended has left. False: its process lives.
-bool remove_left(const std::string& path) {
-  const UniqueFd old(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!old.valid()) return errno == ENOENT;
-  return lock(old.get()) && (::unlink(path.c_str()) == 0 || errno == ENOENT);
+  (void)::fcntl(fd, F_OFD_SETLK, &wanted);
 }
 
 Result<std::string> absolute(const std::string& folder) {
@@ -69,14 +62,11 @@ Result<RecordedFile> make_recorded(const std::string& folder, std::string_view k
   for (int i = 1; i <= kMostNames; ++i) {
     RecordedFile file;
     file.path = base + (i == 1 ? "" : fmt::format("-{}", i)) + "." + std::string(kind);
-    // Another process may take the name in between.
-    for (int attempt = 0; attempt < 2 && !file.fd.valid(); ++attempt) {
-      file.fd = UniqueFd(::open(file.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-      if (file.fd.valid()) break;
-      if (errno != EEXIST) return Status::system("making " + file.path, errno);
-      if (!remove_left(file.path)) break;
-    }
-    if (file.fd.valid() && lock(file.fd.get())) return file;
+    file.fd = UniqueFd(::open(file.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!file.fd.valid() && errno != EEXIST) return Status::system("making " + file.path, errno);
+    if (!file.fd.valid()) continue;
+    lock(file.fd.get());
+    return file;
   }
   return Status::system(fmt::format("{} has {} files of processes with this id", folder, kMostNames), EEXIST);
 }

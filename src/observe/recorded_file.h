@@ -1,7 +1,7 @@
 // Files in a folder, which outlive the processes that write them: of events (layout.h) and of traces (trace_file.h).
 //
-// A file has the name tutti-HOST-PID.KIND, or tutti-HOST-PID-N.KIND if a process in another container has that one. The
-// writer holds a lock on it (F_OFD_SETLK) as long as it lives.
+// A file has the name tutti-HOST-PID.KIND, or tutti-HOST-PID-N.KIND if an earlier process, or one in another container,
+// has that one. The writer, and a child that it has forked, hold a lock on it (F_OFD_SETLK) as long as they live.
 //
 // Threads: any; no function here has state.
 #pragma once
@@ -24,8 +24,7 @@ struct RecordedFile {
   std::string path;  // absolute
 };
 
-// For this process. Makes the folder, but not its parents. A file with the same name that no process has open is
-// replaced. kSystemError names the folder.
+// For this process. Makes the folder, but not its parents. kSystemError names the folder.
 Result<RecordedFile> make_recorded(const std::string& folder, std::string_view kind);
 // Makes a file longer. Space that is missing is an error here, and not a SIGBUS at the first write.
 Status allocate_file(int fd, std::size_t at, std::size_t bytes);
@@ -35,7 +34,7 @@ Status allocate_file(int fd, std::size_t at, std::size_t bytes);
 // The paths of the files of the kind in the folder, in rising order. kInvalidArgument: there is no such folder;
 // kSystemError: it may not be read.
 Result<std::vector<std::string>> find_recorded(const std::string& folder, std::string_view kind);
-// Whether a process holds the lock on the file.
+// Whether a process holds the lock on the file. False also if the file system has no locks.
 [[nodiscard]] bool is_being_written(int fd);
 
 }  // namespace tutti::internal::observe

@@ -44,18 +44,17 @@ class TraceFile final : public ForkAware {
     return state_ == State::kOpen || state_ == State::kFull;
   }
 
-  // Null: there is no room.
-  std::byte* take_chunk() {
+  // Null: there is no room. The chunk has its header.
+  std::byte* take_chunk(const ChunkOwner& owner, std::size_t bytes) {
     const MutexLock lock(mutex_);
     if (state_ != State::kOpen) return nullptr;
     set_mark();
-    const std::uint64_t taken = header_->chunks.load(std::memory_order_relaxed);
-    const std::size_t at = kTraceHeaderBytes + taken * kChunkBytes;
-    Status made = at + kChunkBytes > kMostTraceBytes ? Status::system("it is full", ENOSPC) : Status();
-    if (made.is_ok()) made = allocate_file(fd_.get(), at, kChunkBytes);
+    const std::size_t at = header_->bytes.load(std::memory_order_relaxed);
+    Status made = at + bytes > kMostTraceBytes ? Status::system("it is full", ENOSPC) : Status();
+    if (made.is_ok()) made = allocate_file(fd_.get(), at, bytes);
     void* mapped = MAP_FAILED;
     if (made.is_ok()) {
-      mapped = ::mmap(nullptr, kChunkBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(at));
+      mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(at));
       if (mapped == MAP_FAILED) made = map_error("mapping the trace", errno);
     }
     if (!made.is_ok()) {
@@ -63,13 +62,18 @@ class TraceFile final : public ForkAware {
       log::warn("the trace of this process ends here: " + made.message());
       return nullptr;
     }
-    header_->chunks.store(taken + 1, std::memory_order_release);
+    auto* const header = static_cast<ChunkHeader*>(mapped);
+    header->communicator = owner.communicator;
+    header->rank = owner.rank;
+    header->ranks = owner.ranks;
+    header->bytes = static_cast<std::uint32_t>(bytes);
+    header_->bytes.store(at + bytes, std::memory_order_release);
     return static_cast<std::byte*>(mapped);
   }
 
   // A forked child may have chunks of its parent's file.
-  void give_back(std::byte* chunk) {
-    (void)::munmap(chunk, kChunkBytes);
+  void give_back(std::byte* chunk, std::size_t bytes) {
+    (void)::munmap(chunk, bytes);
     const MutexLock lock(mutex_);
     if (state_ == State::kOpen || state_ == State::kFull) set_mark();
   }
@@ -103,7 +107,8 @@ class TraceFile final : public ForkAware {
     header_ = static_cast<TraceHeader*>(mapped);
     fd_ = std::move(file->fd);
     header_->layout = kTraceLayout;
-    header_->chunk_bytes = kChunkBytes;
+    header_->record_bytes = sizeof(TraceRecord);
+    header_->bytes.store(kTraceHeaderBytes, std::memory_order_relaxed);
     set_origin(&header_->origin);
     // A reader that finds it finds the rest.
     std::atomic_thread_fence(std::memory_order_release);
@@ -128,54 +133,50 @@ constinit FirstUse<TraceFile, Surplus::kKept> trace_file;
 
 std::unique_ptr<Trace> Trace::open(std::uint64_t communicator, int rank, int ranks) {
   if (!trace_file.get().open_once()) return nullptr;
-  return std::unique_ptr<Trace>(new Trace(communicator, rank, ranks));
+  return std::unique_ptr<Trace>(new Trace({communicator, rank, ranks}));
 }
 
 Trace::~Trace() {
-  if (chunk_ != nullptr) trace_file.get().give_back(chunk_);
+  if (chunk_ != nullptr) trace_file.get().give_back(chunk_, chunk_bytes_);
 }
 
 bool Trace::take_chunk() {
-  if (chunk_ != nullptr) trace_file.get().give_back(chunk_);
-  chunk_ = trace_file.get().take_chunk();
+  if (chunk_ != nullptr) trace_file.get().give_back(chunk_, chunk_bytes_);
+  chunk_bytes_ = chunk_bytes_ == 0 ? kFirstChunkBytes : kChunkBytes;
+  chunk_ = trace_file.get().take_chunk(owner_, chunk_bytes_);
   records_ = 0;
-  if (chunk_ == nullptr) return false;
-  auto* const header = reinterpret_cast<ChunkHeader*>(chunk_);
-  header->rank = rank_;
-  header->ranks = ranks_;
-  header->communicator = communicator_;
-  return true;
+  return chunk_ != nullptr;
 }
 
-void Trace::add(const TraceRecord& record) {
-  if ((chunk_ == nullptr || records_ == kChunkRecords) && !take_chunk()) return trace_file.get().drop();
+bool Trace::add(const TraceRecord& record) {
+  if ((chunk_ == nullptr || records_ == records_of(chunk_bytes_)) && !take_chunk()) return false;
   std::memcpy(chunk_ + (records_ + 1) * sizeof(TraceRecord), &record, sizeof(TraceRecord));
   ++records_;
   reinterpret_cast<ChunkHeader*>(chunk_)->records.store(records_, std::memory_order_release);
+  return true;
 }
 
-void Trace::add_collective(const Event& event, std::uint32_t number, std::uint64_t ended) {
-  TraceRecord record{};
-  record.kind = TraceRecord::kCollective;
-  record.number = number;
-  record.call = event.call.load(std::memory_order_relaxed);
-  record.root = event.root.load(std::memory_order_relaxed);
-  record.count = event.count.load(std::memory_order_relaxed);
-  record.begun = event.begun.load(std::memory_order_relaxed);
-  record.ended = ended;
-  record.waited = event.waited.load(std::memory_order_relaxed);
-  record.plan = event.plan.load(std::memory_order_relaxed);
-  add(record);
+void Trace::add_collective(const CallWords& call, const Times& times, std::uint64_t waited) {
+  const TraceRecord record{TraceRecord::kCollective,
+                           call.number,
+                           call.call,
+                           call.root,
+                           call.count,
+                           times.begun,
+                           times.ended,
+                           waited,
+                           call.plan};
+  if (!add(record)) trace_file.get().drop();
 }
 
-void Trace::add_transfer(bool sends, int peer, std::uint64_t bytes, std::uint64_t begun, std::uint64_t ended) {
+void Trace::add_transfer(bool sends, int peer, std::uint64_t bytes, const Times& times) {
   TraceRecord record{};
   record.kind = sends ? TraceRecord::kSend : TraceRecord::kReceive;
   record.root = static_cast<std::uint32_t>(peer);
   record.count = bytes;
-  record.begun = begun;
-  record.ended = ended;
-  add(record);
+  record.begun = times.begun;
+  record.ended = times.ended;
+  if (!add(record)) trace_file.get().drop();
 }
 
 void Trace::name_plan(std::uint32_t hash, std::string_view text) {
@@ -187,7 +188,7 @@ void Trace::name_plan(std::uint32_t hash, std::string_view text) {
   std::memcpy(plan.text.data(), text.data(), std::min(text.size(), plan.text.size() - 1));
   TraceRecord record;
   std::memcpy(&record, &plan, sizeof record);
-  add(record);
+  (void)add(record);
 }
 
 }  // namespace tutti::internal::observe

@@ -1,6 +1,6 @@
 // All operations of a process, in a file: TUTTI_TRACE=DIR. `tutti trace` reads it (trace_reader.h).
 //
-// The file begins with a TraceHeader. Chunks of kChunkBytes each follow at kTraceHeaderBytes. A chunk has the records
+// The file begins with a TraceHeader. Chunks follow one after the other at kTraceHeaderBytes. A chunk has the records
 // of one rank of the process in one communicator, in the order in which they ended; the first place has a ChunkHeader.
 // All numbers have the byte order of the machine. What is in the file when the process dies can be read.
 #pragma once
@@ -24,12 +24,12 @@ inline constexpr std::uint32_t kTraceLayout = 1;  // other numbers cannot be rea
 struct TraceHeader {
   std::array<char, 8> magic;
   std::uint32_t layout;
-  std::uint32_t chunk_bytes;  // kChunkBytes
+  std::uint32_t record_bytes;  // of a TraceRecord
   Origin origin;
   // Of a later moment than that of the origin.
   Word<std::uint64_t> mark_ticks;
-  Word<std::int64_t> mark_ns;  // CLOCK_MONOTONIC; written last; 0: none yet
-  Word<std::uint64_t> chunks;
+  Word<std::int64_t> mark_ns;   // CLOCK_MONOTONIC; written last; 0: none yet
+  Word<std::uint64_t> bytes;    // of the file, all chunks included
   Word<std::uint64_t> dropped;  // operations for which there was no room
 };
 inline constexpr std::size_t kTraceHeaderBytes = 4096;
@@ -61,14 +61,40 @@ struct alignas(64) ChunkHeader {
   std::uint64_t communicator;  // as in Position
   std::int32_t rank;
   std::int32_t ranks;
+  std::uint32_t bytes;  // of the chunk: kFirstChunkBytes, or kChunkBytes
   Word<std::uint32_t> records;
 };
 static_assert(sizeof(ChunkHeader) == sizeof(TraceRecord));
 
+// The first one of a communicator is short: programs make many that they hardly use.
+inline constexpr std::size_t kFirstChunkBytes = std::size_t{4} << 10;
 inline constexpr std::size_t kChunkBytes = std::size_t{64} << 10;
-inline constexpr std::uint32_t kChunkRecords = kChunkBytes / sizeof(TraceRecord) - 1;
+constexpr std::uint32_t records_of(std::size_t chunk_bytes) {
+  return static_cast<std::uint32_t>(chunk_bytes / sizeof(TraceRecord)) - 1;
+}
 // Of a file: 16 million operations.
 inline constexpr std::size_t kMostTraceBytes = std::size_t{1} << 30;
+
+struct ChunkOwner {
+  std::uint64_t communicator = 0;
+  int rank = 0;
+  int ranks = 0;
+};
+
+// What identifies a collective; the words are those of its Event.
+struct CallWords {
+  std::uint32_t number = 0;
+  std::uint32_t call = 0;
+  std::uint32_t root = 0;
+  std::uint64_t count = 0;
+  std::uint32_t plan = 0;
+};
+
+// When an operation ran, in ticks.
+struct Times {
+  std::uint64_t begun = 0;
+  std::uint64_t ended = 0;
+};
 
 // The records of one rank in one communicator. Threads: one at a time.
 class Trace {
@@ -79,20 +105,21 @@ class Trace {
   Trace& operator=(const Trace&) = delete;
   ~Trace();
 
-  void add_collective(const Event& event, std::uint32_t number, std::uint64_t ended);
-  void add_transfer(bool sends, int peer, std::uint64_t bytes, std::uint64_t begun, std::uint64_t ended);
+  // waited: as in Event.
+  void add_collective(const CallWords& call, const Times& times, std::uint64_t waited);
+  void add_transfer(bool sends, int peer, std::uint64_t bytes, const Times& times);
   void name_plan(std::uint32_t hash, std::string_view text);
 
  private:
-  Trace(std::uint64_t communicator, int rank, int ranks) : communicator_(communicator), rank_(rank), ranks_(ranks) {}
-  void add(const TraceRecord& record);
+  explicit Trace(const ChunkOwner& owner) : owner_(owner) {}
+  // False: there is no room.
+  bool add(const TraceRecord& record);
   bool take_chunk();
 
-  const std::uint64_t communicator_;
-  const int rank_;
-  const int ranks_;
-  std::byte* chunk_ = nullptr;  // its places, the first of which is the header
-  std::uint32_t records_ = 0;   // in the chunk
+  const ChunkOwner owner_;
+  std::byte* chunk_ = nullptr;   // its places, the first of which is the header
+  std::size_t chunk_bytes_ = 0;  // of the last chunk
+  std::uint32_t records_ = 0;    // in the chunk
   std::vector<std::uint32_t> named_;
 };
 

@@ -81,10 +81,15 @@ class Mapped {
 
 Status check(const TraceHeader& header, const std::string& path) {
   if (header.magic != kTraceMagic) return Status::remote(path + " is not a trace");
-  if (header.layout != kTraceLayout || header.chunk_bytes != kChunkBytes) {
+  if (header.layout != kTraceLayout || header.record_bytes != sizeof(TraceRecord)) {
     return Status::remote(path + " is of another version of tutti: use the program of that version");
   }
   return {};
+}
+
+// Machines may share a name, and one has another clock after each boot.
+std::string machine_of(const TraceHeader& header) {
+  return text_of(header.origin.host) + " " + text_of(header.origin.boot);
 }
 
 void note_clock(const TraceHeader& header, HostClock* clock) {
@@ -112,7 +117,8 @@ TracedOperation operation_of(const TraceRecord& record, const HostClock& clock, 
 
 void read_chunk(const std::byte* chunk, const HostClock& clock, TracedProcess* process) {
   const auto& header = *reinterpret_cast<const ChunkHeader*>(chunk);
-  const std::uint32_t records = std::min(header.records.load(), kChunkRecords);
+  const std::uint32_t records = std::min(header.records.load(), records_of(header.bytes));
+  if (records == 0) return;
   if (header.ranks < 1 || header.ranks > kMostRanks || header.rank < 0 || header.rank >= header.ranks) return;
   auto rank = std::find_if(process->ranks.begin(), process->ranks.end(), [&](const TracedRank& one) {
     return one.communicator == header.communicator && one.rank == header.rank && one.ranks == header.ranks;
@@ -138,14 +144,16 @@ TracedProcess read_process(const Mapped& file, const HostClock& clock) {
   TracedProcess process;
   process.pid = static_cast<int>(std::clamp<std::int64_t>(header.origin.pid, 0, INT_MAX));
   process.host = text_of(header.origin.host);
+  process.machine = machine_of(header);
   process.program = text_of(header.origin.program);
   process.realtime_offset_ns = header.origin.realtime_ns - header.origin.monotonic_ns;
   process.dropped = header.dropped.load();
-  const std::uint64_t chunks = header.chunks.load();
-  for (std::uint64_t i = 0; i < chunks; ++i) {
-    const std::size_t at = kTraceHeaderBytes + i * kChunkBytes;
-    if (at + kChunkBytes > file.bytes()) break;
+  const std::uint64_t end = std::min<std::uint64_t>(header.bytes.load(), file.bytes());
+  for (std::uint64_t at = kTraceHeaderBytes; at + kFirstChunkBytes <= end;) {
+    const std::uint32_t bytes = reinterpret_cast<const ChunkHeader*>(file.data() + at)->bytes;
+    if ((bytes != kFirstChunkBytes && bytes != kChunkBytes) || at + bytes > end) break;
     read_chunk(file.data() + at, clock, &process);
+    at += bytes;
   }
   return process;
 }
@@ -166,11 +174,11 @@ Result<TracedProcesses> read_traces(const std::string& folder) {
       traced.others.push_back(opened.message());
       continue;
     }
-    note_clock(file->header(), &clocks[text_of(file->header().origin.host)]);
+    note_clock(file->header(), &clocks[machine_of(file->header())]);
     files.push_back(std::move(file));
   }
   for (const auto& file : files) {
-    traced.processes.push_back(read_process(*file, clocks[text_of(file->header().origin.host)]));
+    traced.processes.push_back(read_process(*file, clocks[machine_of(file->header())]));
   }
   return traced;
 }

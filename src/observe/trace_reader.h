@@ -38,6 +38,7 @@ struct TracedRank {
 struct TracedProcess {
   int pid = 0;
   std::string host;
+  std::string machine;  // which one, in which boot: processes with the same one have the same clock
   std::string program;
   std::int64_t realtime_offset_ns = 0;  // CLOCK_REALTIME - CLOCK_MONOTONIC, when the file was made
   std::uint64_t dropped = 0;            // operations that are not there, because the file was full

@@ -24,6 +24,8 @@ using monitor::describe;
 using monitor::describe_awaited;
 using monitor::describe_time;
 using monitor::Finding;
+using monitor::Member;
+using monitor::Members;
 using observe::SeenCall;
 using observe::SeenProcess;
 using observe::SeenRank;
@@ -58,17 +60,12 @@ std::string capitalised(std::string sentence) {
   return sentence;
 }
 
-struct Member {
-  const SeenProcess* process = nullptr;
-  const SeenRank* seen = nullptr;
-};
-using Members = std::map<int, Member>;
-
 Members members_of(const std::vector<SeenProcess>& processes, const CommunicatorFindings& one) {
   Members members;
   for (const SeenProcess& process : processes) {
     for (const SeenRank& rank : process.ranks) {
-      if (rank.communicator == one.id && rank.ranks == one.ranks) members[rank.rank] = {&process, &rank};
+      const bool same = rank.communicator == one.id && rank.ranks == one.ranks;
+      if (same && (one.pid == 0 || one.pid == process.pid)) members[rank.rank] = {&process, &rank};
     }
   }
   return members;
@@ -85,8 +82,8 @@ std::set<int> suspects_of(const CommunicatorFindings& one) {
 const char* colour_of(const Member& member, bool suspect) {
   if (suspect) return "var(--bad)";
   if (member.seen == nullptr) return "none";
-  if (member.seen->wait) return "var(--wait)";
-  return member.seen->inside ? "var(--good)" : "var(--idle)";
+  if (member.wait()) return "var(--wait)";
+  return member.inside() ? "var(--good)" : "var(--idle)";
 }
 
 std::string state_of(const Member& member) {
@@ -94,7 +91,7 @@ std::string state_of(const Member& member) {
   if (member.seen->failure) return "failed";
   if (member.process->stopped()) return "stopped";
   if (member.seen->agreement) return "in " + member.seen->agreement->call;
-  return member.seen->inside ? "inside" : "outside";
+  return member.inside() ? "inside" : "outside";
 }
 
 // What a person can do about a rank for which others wait.
@@ -110,12 +107,13 @@ std::string advice_for(const Member& member) {
   if (process.stopped()) {
     return fmt::format("its process is stopped{}: <code>kill -CONT {}</code> continues it.", on, process.pid);
   }
+  if (member.seen->failure) return "its communicator has failed: the error tells why.";
   const std::string stacks = fmt::format(
       "<code>py-spy dump --pid {0}</code> shows the line of a Python program, <code>gdb -p {0} -batch -ex 'thread "
       "apply all "
       "backtrace'</code> that of another one.",
       process.pid);
-  if (member.seen->inside)
+  if (member.inside())
     return "it is inside an operation that others have not called: compare the order of calls. " + stacks;
   return fmt::format("it is in the program's own code{}: a data loader, a checkpoint, an exception that it catches. ",
                      on) +
@@ -138,8 +136,8 @@ class Page {
 void draw_waits(const Members& members, const CommunicatorFindings& one, Page* page) {
   std::set<std::pair<int, int>> arrows;
   for (const auto& [rank, member] : members) {
-    if (!member.seen->wait) continue;
-    for (const int other : member.seen->wait->ranks) arrows.insert({rank, other});
+    if (!member.wait()) continue;
+    for (const int other : member.wait()->ranks) arrows.insert({rank, other});
   }
   if (arrows.empty()) return;
   const std::set<int> suspects = suspects_of(one);
@@ -214,7 +212,7 @@ void draw_timeline(const Members& members, const std::string& host, Page* page) 
       last = std::max(last, call.ended_ns.value_or(*call.begun_ns));
       kinds.insert(static_cast<int>(executor::collective_of(call.call)));
     }
-    if (member.seen->inside || member.seen->wait) last = std::max(last, member.process->read_ns);
+    if (member.inside() || member.wait()) last = std::max(last, member.now_ns());
   }
   if (first >= last) return;
   const double scale = kTimelineWidth / static_cast<double>(last - first);
@@ -228,7 +226,7 @@ void draw_timeline(const Members& members, const std::string& host, Page* page) 
     page->add("<text x=\"0\" y=\"{:.1f}\">rank {}</text>\n", y + 13, rank);
     for (const SeenCall& call : member->seen->calls) {
       if (!call.begun_ns) continue;
-      const bool open = &call == member->seen->last() && (member->seen->inside || member->seen->wait);
+      const bool open = &call == member->last() && (member->inside() || member->wait());
       const std::int64_t end = open ? last : call.ended_ns.value_or(*call.begun_ns);
       const auto kind = static_cast<std::size_t>(executor::collective_of(call.call));
       page->add(
@@ -252,16 +250,16 @@ void draw_timeline(const Members& members, const std::string& host, Page* page) 
 void write_table(const Members& members, Page* page) {
   page->add("<h3>Ranks</h3>\n<table><tr><th>rank<th>process<th>state<th>operations<th>last collective<th>waits</tr>\n");
   for (const auto& [rank, member] : members) {
-    const SeenCall* const last = member.seen->last();
-    const std::string call = member.seen->transfer ? describe(*member.seen->transfer)
-                             : last != nullptr     ? describe(*last)
-                                                   : std::string();
+    const SeenCall* const last = member.last();
+    const std::string call = member.transfer() ? describe(*member.transfer())
+                             : last != nullptr ? describe(*last)
+                                               : std::string();
     page->add("<tr><td>{}<td>{} {} on {}<td>{}<td>{}<td>{}<td>{}</tr>\n", rank, escaped(member.process->program),
               member.process->pid, escaped(member.process->host), escaped(state_of(member)), member.seen->number,
               escaped(call),
-              member.seen->wait ? escaped(fmt::format("{} for {}", describe_time(member.seen->wait->ms),
-                                                      describe_awaited(*member.seen->wait)))
-                                : std::string());
+              member.wait() ? escaped(fmt::format("{} for {}", describe_time(member.wait()->ms),
+                                                  describe_awaited(*member.wait())))
+                            : std::string());
   }
   page->add("</table>\n");
 }

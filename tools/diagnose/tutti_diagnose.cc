@@ -50,26 +50,28 @@ std::string id_text(std::uint64_t id) {
 Json json_of(const observe::SeenProcess& process) {
   Json ranks = Json::array();
   for (const observe::SeenRank& seen : process.ranks) {
+    const monitor::Member member{&process, &seen};
     Json rank{{"communicator", id_text(seen.communicator)},
               {"rank", seen.rank},
               {"ranks", seen.ranks},
               {"operations", seen.number},
-              {"inside", seen.inside}};
+              {"inside", member.inside()}};
     if (const observe::SeenCall* const last = seen.last()) {
       rank["last"] = {{"operation", monitor::describe(*last)}, {"plan", last->plan}};
-      if (last->begun_ns) rank["last"]["begun_ms_ago"] = (process.read_ns - *last->begun_ns) / 1'000'000;
-      if (last->ended_ns) rank["last"]["ended_ms_ago"] = (process.read_ns - *last->ended_ns) / 1'000'000;
+      if (last->begun_ns) rank["last"]["begun_ms_ago"] = member.ms_since(*last->begun_ns);
+      if (last->ended_ns) rank["last"]["ended_ms_ago"] = member.ms_since(*last->ended_ns);
       if (last->waited_ms > 0) {
         rank["last"]["waited_ms"] = last->waited_ms;
         rank["last"]["waited_for"] = last->waited_for;
       }
     }
     if (seen.agreement) {
-      rank["agreement"] = {{"call", seen.agreement->call},
-                           {"begun_ms_ago", (process.read_ns - seen.agreement->since_ns) / 1'000'000}};
+      rank["agreement"] = {{"call", seen.agreement->call}, {"begun_ms_ago", member.ms_since(seen.agreement->since_ns)}};
     }
-    if (seen.transfer) rank["transfer"] = monitor::describe(*seen.transfer);
-    if (seen.wait) rank["waits"] = {{"ms", seen.wait->ms}, {"ranks", seen.wait->ranks}, {"others", seen.wait->others}};
+    if (member.transfer()) rank["transfer"] = monitor::describe(*member.transfer());
+    if (const auto& wait = member.wait()) {
+      rank["waits"] = {{"ms", wait->ms}, {"ranks", wait->ranks}, {"others", wait->others}};
+    }
     if (seen.failure) rank["failure"] = seen.failure->error;
     ranks.push_back(std::move(rank));
   }

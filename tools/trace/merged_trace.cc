@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <iterator>
 #include <limits>
@@ -64,7 +65,7 @@ std::map<CommunicatorKey, Members> communicators_of(const std::vector<TracedProc
   std::map<CommunicatorKey, Members> all;
   for (const TracedProcess& process : processes) {
     for (const TracedRank& rank : process.ranks) {
-      const auto shift = shifts.find(process.host);
+      const auto shift = shifts.find(process.machine);
       all[{rank.communicator, rank.ranks, rank.ranks == 1 ? process.pid : 0}][rank.rank] = {
           &process, &rank, shift == shifts.end() ? 0 : shift->second.ns};
     }
@@ -72,19 +73,21 @@ std::map<CommunicatorKey, Members> communicators_of(const std::vector<TracedProc
   return all;
 }
 
-// Calls use(send, its member, receive, its member) for each message of which both are known.
+// Calls use(send, its member, receive, its member) for each message of which both are known. Nothing moves for one of
+// 0 bytes.
 template <class Use>
 void for_each_message(const Members& members, Use use) {
   std::map<std::pair<int, int>, std::vector<const TracedOperation*>> sends;  // by (from, to), in order
   for (const auto& [rank, member] : members) {
     for (const TracedOperation& operation : member.rank->operations) {
-      if (operation.kind == TraceRecord::kSend) sends[{rank, static_cast<int>(operation.root)}].push_back(&operation);
+      if (operation.kind == TraceRecord::kSend && operation.count > 0)
+        sends[{rank, static_cast<int>(operation.root)}].push_back(&operation);
     }
   }
   for (const auto& [rank, member] : members) {
     std::map<int, std::size_t> received;  // by sender
     for (const TracedOperation& operation : member.rank->operations) {
-      if (operation.kind != TraceRecord::kReceive) continue;
+      if (operation.kind != TraceRecord::kReceive || operation.count == 0) continue;
       const int from = static_cast<int>(operation.root);
       const auto sent = sends.find({from, rank});
       const std::size_t number = received[from]++;
@@ -104,12 +107,13 @@ using HostPair = std::pair<std::string, std::string>;  // in rising order
 class Alignment {
  public:
   explicit Alignment(const std::vector<TracedProcess>& processes) {
-    for (const TracedProcess& process : processes) real_.emplace(process.host, process.realtime_offset_ns);
+    for (const TracedProcess& process : processes)
+      real_.emplace(process.machine, Real{process.host, process.realtime_offset_ns});
     for (const auto& [key, members] : communicators_of(processes, {})) {
       note_collectives(members);
       for_each_message(members, [this](const TracedOperation& send, const Member& from, const TracedOperation& receive,
                                        const Member& to) {
-        note(from.process->host, send.begun_ns, to.process->host, receive.ended_ns);
+        note(from.process->machine, send.begun_ns, to.process->machine, receive.ended_ns);
       });
     }
   }
@@ -117,11 +121,11 @@ class Alignment {
   std::map<std::string, HostShift> result() const {
     std::map<std::string, HostShift> shifts;
     if (real_.empty()) return shifts;
-    const std::int64_t base = real_.begin()->second;
+    const std::int64_t base = real_.begin()->second.offset_ns;
     for (const auto& [host, real] : real_) {
       if (shifts.count(host) != 0) continue;
       // This host's own clock, relative to the first one's; then all that operations connect with it.
-      shifts[host] = {real - base, host == real_.begin()->first ? 0 : -1};
+      shifts[host] = {real.host, real.offset_ns - base, host == real_.begin()->first ? 0 : -1};
       std::deque<std::string> known{host};
       for (; !known.empty(); known.pop_front()) follow(known.front(), &shifts, &known);
     }
@@ -147,13 +151,13 @@ class Alignment {
       std::int64_t first_end = kNever;
     };
     std::set<std::string> hosts;
-    for (const auto& [rank, member] : members) hosts.insert(member.process->host);
+    for (const auto& [rank, member] : members) hosts.insert(member.process->machine);
     if (hosts.size() < 2) return;
     std::map<std::uint32_t, std::map<std::string, Edge>> edges;  // by operation and host
     for (const auto& [rank, member] : members) {
       for (const TracedOperation& operation : member.rank->operations) {
         if (!joins_all(operation)) continue;
-        Edge& edge = edges[operation.number][member.process->host];
+        Edge& edge = edges[operation.number][member.process->machine];
         edge.last_begin = std::max(edge.last_begin, operation.begun_ns);
         edge.first_end = std::min(edge.first_end, operation.ended_ns);
       }
@@ -176,12 +180,13 @@ class Alignment {
       const bool forward = pair.first == host;
       const std::int64_t least = forward ? bounds.least : -bounds.most;
       const std::int64_t most = forward ? bounds.most : -bounds.least;
-      const std::int64_t real = real_.at(other) - real_.at(host);
+      const std::int64_t real = real_.at(other).offset_ns - real_.at(host).offset_ns;
       HostShift shift;
+      shift.host = real_.at(other).host;
       if (least > -kNever && most < kNever) {
         shift.ns = from.ns + least + (most - least) / 2;
-        shift.uncertain_ns =
-            from.uncertain_ns < 0 ? -1 : from.uncertain_ns + std::max<std::int64_t>(0, most - least) / 2;
+        // If they contradict each other, the clocks do not run equally fast.
+        shift.uncertain_ns = from.uncertain_ns < 0 ? -1 : from.uncertain_ns + std::abs(most - least) / 2;
       } else {
         shift.ns = from.ns + std::clamp(real, least, std::max(least, most));
         shift.uncertain_ns = -1;
@@ -191,7 +196,11 @@ class Alignment {
     }
   }
 
-  std::map<std::string, std::int64_t> real_;  // by host
+  struct Real {
+    std::string host;
+    std::int64_t offset_ns = 0;
+  };
+  std::map<std::string, Real> real_;  // by machine
   std::map<HostPair, Bounds> bounds_;
 };
 
@@ -300,7 +309,7 @@ class Writer {
       rows[rank] = ++*row;
       name("thread_name", process_of(member), *row,
            fmt::format("rank {} of {}, communicator {:016x}", rank, member.rank->ranks, member.rank->communicator));
-      RankSummary summary{member.rank->communicator, rank, member.rank->ranks, member.process->host,
+      RankSummary summary{member.rank->communicator, rank, member.rank->ranks, member.process->machine,
                           member.process->pid};
       for (const TracedOperation& operation : member.rank->operations) {
         write_operation(operation, member, *row, arrivals, &summary);

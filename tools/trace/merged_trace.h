@@ -14,14 +14,15 @@ namespace tutti::internal::tools {
 
 // The time of a host is moved by `ns` to become that of the first host.
 struct HostShift {
+  std::string host;
   std::int64_t ns = 0;
   // How far off it can be; negative: no operation connects it with the first host, and the time is that of its own
   // real-time clock.
   std::int64_t uncertain_ns = 0;
 };
 
-// By host. No rank ends an operation before the rank begins of which it needs data: each operation of ranks of two
-// hosts bounds the difference of their clocks. The middle of what all operations allow counts.
+// By TracedProcess::machine. No rank ends an operation before the rank begins of which it needs data: each operation of
+// ranks of two hosts bounds the difference of their clocks. The middle of what all operations allow counts.
 std::map<std::string, HostShift> align(const std::vector<observe::TracedProcess>& processes);
 
 // How the calls of one rank compare with those of the others in its communicator.
@@ -40,8 +41,8 @@ struct RankSummary {
 };
 
 struct MergedTrace {
-  std::map<std::string, HostShift> hosts;
-  std::vector<RankSummary> ranks;  // by communicator and rank, large communicators first
+  std::map<std::string, HostShift> hosts;  // as align() gives them
+  std::vector<RankSummary> ranks;          // by communicator and rank, large communicators first
   std::uint64_t operations = 0;
   std::uint64_t dropped = 0;
   std::int64_t span_ns = 0;  // from the first begin to the last end

@@ -24,14 +24,14 @@ struct Options {
 };
 
 void print_hosts(const MergedTrace& merged) {
-  for (const auto& [host, shift] : merged.hosts) {
-    if (host == merged.hosts.begin()->first) continue;
+  for (const auto& [machine, shift] : merged.hosts) {
+    if (machine == merged.hosts.begin()->first) continue;
     const double ms = static_cast<double>(shift.ns) / 1e6;
     if (shift.uncertain_ns < 0) {
       std::printf("%s\n",
-                  fmt::format("clock of {}: moved by {:.3f} ms, as its real-time clock says", host, ms).c_str());
+                  fmt::format("clock of {}: moved by {:.3f} ms, as its real-time clock says", shift.host, ms).c_str());
     } else {
-      std::printf("%s\n", fmt::format("clock of {}: moved by {:.3f} ms, to within {:.1f} us", host, ms,
+      std::printf("%s\n", fmt::format("clock of {}: moved by {:.3f} ms, to within {:.1f} us", shift.host, ms,
                                       static_cast<double>(shift.uncertain_ns) / 1e3)
                               .c_str());
     }

@@ -4,8 +4,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <atomic>
-#include <chrono>
-#include <cstdint>
 #include <exception>
 #include <string>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
@@ -15,24 +13,14 @@
 namespace tutti_torch {
 namespace {
 
-// Operations in flight fail together.
-constexpr std::int64_t kApartMs = 10'000;
-
-bool is_due() {
-  using Clock = std::chrono::steady_clock;
-  static std::atomic<std::int64_t> last_ms{-kApartMs};
-  const std::int64_t now_ms =
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count();
-  std::int64_t last = last_ms;
-  return now_ms - last >= kApartMs && last_ms.compare_exchange_strong(last, now_ms);
-}
+std::atomic<bool> written{false};
 
 }  // namespace
 
 void dump_after_failure() {
   try {
     const std::string prefix = c10d::getCvarString({"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}, "");
-    if (prefix.empty() || !is_due()) return;
+    if (prefix.empty() || written.exchange(true)) return;
     const PythonExit::Stay stay;
     if (!stay.granted()) return;
     const pybind11::gil_scoped_acquire lock;

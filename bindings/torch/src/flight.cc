@@ -81,7 +81,7 @@ void Flight::end(tuttiResult_t result, const Explain& explain, const std::functi
   } catch (...) {
     error = std::current_exception();
   }
-  // Before anyone hears of the error: the program may end then.
+  // Before the caller sees the error: the program may end then.
   if (result != tuttiSuccess && result != tuttiInvalidArgument) dump_after_failure();
   const std::lock_guard<std::mutex> lock(mutex_);
   error_ = error;

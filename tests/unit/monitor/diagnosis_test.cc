@@ -177,8 +177,11 @@ TEST_CASE("diagnosis: stopped processes, failures and different calls") {
   processes[1].ranks[0].failure = SeenRank::Failure{"rank 0 died", kNow, true};
   auto all = monitor::diagnose(processes);
   CHECK(text_of(all[0], Finding::Kind::kFailed) == "it has failed on rank 1: rank 0 died");
-  // The program goes on without it.
+  // The program goes on without it, also if the rank has waited then.
   CHECK_FALSE(all.at(0).stuck);
+  processes[1].ranks[0].failure->inside = true;
+  processes[1].ranks[0].failure->wait = SeenRank::Wait{60'000, {0}, false};
+  CHECK_FALSE(monitor::diagnose(processes).at(0).stuck);
   CHECK(all.at(0).failed);
   processes = {process(0, 2, {all_reduce(6, 0), all_reduce(7, 0)}, true),
                process(1, 2, {all_reduce(6, 0), all_reduce(7, 0, 99)}, true)};
@@ -194,10 +197,14 @@ TEST_CASE("diagnosis: processes that have ended") {
   std::vector<SeenProcess> processes{process(0, 4, {all_reduce(6, 20), all_reduce(7, 12)}, false),
                                      process(1, 4, {all_reduce(6, 20)}, false),
                                      process(2, 4, {all_reduce(6, 20), all_reduce(7, 12)}, false)};
-  for (SeenProcess& one : processes) one.ended = true;
+  for (SeenProcess& one : processes) {
+    one.ended = true;
+    one.ranks[0].last_ns = kNow;
+  }
   for (const std::size_t i : {0u, 2u}) {
-    processes[i].ranks[0].failure = SeenRank::Failure{"rank 1 has died", kNow - 2 * kSecond, true};
     wait_for(&processes[i], {1}, 10'000);
+    processes[i].ranks[0].failure =
+        SeenRank::Failure{"rank 1 has died", kNow - 2 * kSecond, true, {}, processes[i].ranks[0].wait};
   }
   auto all = monitor::diagnose(processes);
   CHECK(all.at(0).failed);

@@ -225,8 +225,8 @@ TEST_CASE("events: with TUTTI_METRICS, a reader sees what the rank has measured"
   second->set_inside(false);
   second->set_inside(true);
   second->set_transfer(true, 0, 400);
-  second->measure_transfer(true, 1, 400);
-  second->measure_transfer(false, 1, 100);
+  second->measure_transfer(true, 1, 400, ticks());
+  second->measure_transfer(false, 1, 100, ticks());
   second->set_inside(false);
   const std::vector<SeenRank> ranks = seen();
   REQUIRE(ranks.size() == 2);

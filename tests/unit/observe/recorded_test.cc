@@ -148,8 +148,8 @@ TEST_CASE("recorded events: a killed process leaves what it did", "[fork]") {
   REQUIRE(rank.last()->begun_ns);
   CHECK(*rank.last()->begun_ns >= begun_ns);
   // The last event is the report of the wait.
-  CHECK(processes[0].read_ns - *rank.last()->begun_ns >= 10'000'000);
-  CHECK(processes[0].read_ns <= now_ns());
+  CHECK(rank.last_ns - *rank.last()->begun_ns >= 10'000'000);
+  CHECK(rank.last_ns <= now_ns());
 }
 
 TEST_CASE("recorded events: a failed communicator stays as it was, also if it is given back", "[fork]") {
@@ -184,11 +184,13 @@ TEST_CASE("recorded events: a failed communicator stays as it was, also if it is
   CHECK(rank.failure->inside);
   CHECK(rank.failure->at_ns > 0);
   CHECK_FALSE(rank.inside);
-  REQUIRE(rank.transfer);
-  CHECK(rank.transfer->bytes == 400);
-  REQUIRE(rank.wait);
-  CHECK(rank.wait->ms >= 25);
-  CHECK(rank.wait->ranks == std::vector<int>{1});
+  CHECK_FALSE(rank.wait);
+  CHECK_FALSE(rank.transfer);
+  REQUIRE(rank.failure->transfer);
+  CHECK(rank.failure->transfer->bytes == 400);
+  REQUIRE(rank.failure->wait);
+  CHECK(rank.failure->wait->ms >= 25);
+  CHECK(rank.failure->wait->ranks == std::vector<int>{1});
 }
 
 TEST_CASE("recorded events: at most 64 failed communicators are kept", "[fork]") {
@@ -205,25 +207,58 @@ TEST_CASE("recorded events: at most 64 failed communicators are kept", "[fork]")
   CHECK(processes[0].ranks.size() == 65);
 }
 
-TEST_CASE("recorded events: the name of a process that lives elsewhere is left alone") {
+TEST_CASE("recorded events: a file that is there stays") {
   const Folder folder;
   const std::string name = folder.own_file();
-  { std::ofstream(name) << "of a process that has ended"; }
+  { std::ofstream(name) << "of an earlier process, or of one in another container"; }
   auto ring = EventRing::open(kCommunicator, 0, 2);
-  CHECK(folder.files() == 1);
-  CHECK(folder.read().size() == 1);
-  ring.reset();
-  CHECK(folder.files() == 0);
-  // As if in another container.
-  const UniqueFd held(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  struct flock whole {};
-  whole.l_type = F_WRLCK;
-  REQUIRE(::fcntl(held.get(), F_OFD_SETLK, &whole) == 0);
-  ring = EventRing::open(kCommunicator, 0, 2);
   CHECK(folder.files() == 2);
+  CHECK(folder.read().size() == 1);
   CHECK(std::filesystem::exists(name.substr(0, name.size() - 7) + "-2.events"));
   ring.reset();
   CHECK(folder.files() == 1);
+}
+
+TEST_CASE("recorded events: a killed process has ended, even if a child that it has forked lives", "[fork]") {
+  const Folder folder;
+  std::array<int, 2> end{};
+  REQUIRE(::pipe(end.data()) == 0);
+  kill_after(
+      [&] {
+        auto ring = EventRing::open(kCommunicator, 0, 2);
+        call(*ring, 1);
+        if (::fork() == 0) {
+          // Until the test closes its side.
+          ::close(end[1]);
+          char none = 0;
+          (void)!::read(end[0], &none, 1);
+          ::_exit(0);
+        }
+        return ring;
+      },
+      [&] { CHECK_FALSE(folder.read().at(0).ended); });
+  CHECK(folder.read().at(0).ended);
+  ::close(end[1]);
+  ::close(end[0]);
+}
+
+TEST_CASE("recorded events: of an ended process, the last event of its own job counts as its end", "[fork]") {
+  const Folder folder;
+  for (const std::uint64_t communicator : {kCommunicator, kCommunicator + 1}) {
+    kill_after(
+        [&] {
+          auto ring = EventRing::open(communicator, 0, 2);
+          call(*ring, 1);
+          ring->note_wait(1, {1});
+          return ring;
+        },
+        [] {});
+    ::usleep(20'000);
+  }
+  const auto processes = folder.read();
+  REQUIRE(processes.size() == 2);
+  const std::int64_t apart_ns = processes[0].ranks[0].last_ns - processes[1].ranks[0].last_ns;
+  CHECK(std::abs(apart_ns) >= 10'000'000);
 }
 
 TEST_CASE("recorded events: without a folder that can be used, memory is used") {

@@ -21,6 +21,9 @@
 namespace tutti::internal::observe::test {
 namespace {
 
+constexpr std::uint32_t kTwoChunks = records_of(kFirstChunkBytes) + records_of(kChunkBytes);
+constexpr std::uint32_t kMany = 3 * records_of(kChunkBytes) + 1;
+
 class Folder {
  public:
   Folder() {
@@ -59,14 +62,8 @@ void in_process(const std::string& folder, Body body) {
 }
 
 void add(Trace* trace, std::uint32_t number, std::uint64_t count) {
-  Event event{};
-  event.call.store(3);
-  event.root.store(5);
-  event.count.store(count);
-  event.plan.store(9);
-  event.begun.store(ticks());
-  event.waited.store(std::uint64_t{2} << 32 | 70);
-  trace->add_collective(event, number, ticks());
+  const std::uint64_t begun = ticks();
+  trace->add_collective({number, 3, 5, count, 9}, {begun, ticks()}, std::uint64_t{2} << 32 | 70);
 }
 
 }  // namespace
@@ -84,9 +81,9 @@ TEST_CASE("trace: all operations of a killed process, over several chunks and co
     const auto second = Trace::open(78, 0, 2);
     first->name_plan(9, "by ring");
     first->name_plan(9, "by ring");
-    for (std::uint32_t i = 1; i <= 3 * kChunkRecords; ++i) {
+    for (std::uint32_t i = 1; i <= kMany; ++i) {
       add(first.get(), i, 100 + i);
-      if (i % 2 == 0) second->add_transfer(i % 4 == 0, 1, i, ticks(), ticks());
+      if (i % 2 == 0) second->add_transfer(i % 4 == 0, 1, i, {ticks(), ticks()});
     }
   });
   const std::vector<TracedProcess> processes = folder.read();
@@ -99,7 +96,7 @@ TEST_CASE("trace: all operations of a killed process, over several chunks and co
   CHECK(first.rank == 1);
   CHECK(first.ranks == 4);
   CHECK(first.plans.at(9) == "by ring");
-  REQUIRE(first.operations.size() == 3 * kChunkRecords);
+  REQUIRE(first.operations.size() == kMany);
   std::int64_t last_ns = before_ns;
   for (std::uint32_t i = 1; i <= first.operations.size(); ++i) {
     const TracedOperation& operation = first.operations[i - 1];
@@ -115,7 +112,7 @@ TEST_CASE("trace: all operations of a killed process, over several chunks and co
   }
   CHECK(last_ns <= now_ns());
   const TracedRank& second = processes[0].ranks[1];
-  REQUIRE(second.operations.size() == 3 * kChunkRecords / 2);
+  REQUIRE(second.operations.size() == kMany / 2);
   CHECK(second.operations[0].kind == TraceRecord::kReceive);
   CHECK(second.operations[1].kind == TraceRecord::kSend);
   CHECK(second.operations[1].count == 4);
@@ -149,16 +146,16 @@ TEST_CASE("trace: a forked child writes its own", "[fork]") {
 TEST_CASE("trace: it ends if there is no more room, and counts what is missing", "[fork]") {
   const Folder folder;
   in_process(folder.path(), [] {
-    const rlimit two_chunks{kTraceHeaderBytes + 2 * kChunkBytes, RLIM_INFINITY};
+    const rlimit two_chunks{kTraceHeaderBytes + kFirstChunkBytes + kChunkBytes, RLIM_INFINITY};
     ::setrlimit(RLIMIT_FSIZE, &two_chunks);
     const auto trace = Trace::open(77, 0, 2);
-    for (std::uint32_t i = 1; i <= 2 * kChunkRecords + 10; ++i) add(trace.get(), i, 4);
+    for (std::uint32_t i = 1; i <= kTwoChunks + 10; ++i) add(trace.get(), i, 4);
   });
   const std::vector<TracedProcess> processes = folder.read();
   REQUIRE(processes.size() == 1);
   CHECK(processes[0].dropped == 10);
   REQUIRE(processes[0].ranks.size() == 1);
-  CHECK(processes[0].ranks[0].operations.size() == 2 * kChunkRecords);
+  CHECK(processes[0].ranks[0].operations.size() == kTwoChunks);
 }
 
 TEST_CASE("trace: without a folder that can be used, the job runs on", "[fork]") {
@@ -177,7 +174,7 @@ TEST_CASE("trace: damaged files", "[fork]") {
   const std::string path = find_recorded(folder.path(), kTraceKind)->at(0);
   std::ifstream file(path, std::ios::binary);
   const std::string whole{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  REQUIRE(whole.size() == kTraceHeaderBytes + kChunkBytes);
+  REQUIRE(whole.size() == kTraceHeaderBytes + kFirstChunkBytes);
   for (std::size_t length = 0; length < whole.size(); length += 997) {
     { std::ofstream(path, std::ios::binary) << whole.substr(0, length); }
     REQUIRE(read_traces(folder.path()).is_ok());

@@ -55,7 +55,7 @@ TracedProcess process(int rank, int ranks, const std::string& host, std::int64_t
   }
   TracedProcess one;
   one.pid = 100 + rank;
-  one.host = host;
+  one.host = one.machine = host;
   one.program = "train";
   one.realtime_offset_ns = 1000 * kSecond - ahead_ns + wrong_ns;
   one.ranks.push_back({0xabc, rank, ranks, std::move(operations), {}});
@@ -123,6 +123,21 @@ TEST_CASE("merged trace: messages bound it, too, and without any the real-time c
   shifts = tools::align(processes);
   CHECK(shifts.at("c").ns == -kSecond);
   CHECK(shifts.at("c").uncertain_ns == 20 * kUs);
+  // Clocks that do not run equally fast: two messages contradict each other by 30 us.
+  shifts = tools::align(
+      {process(0, 2, "a", 0, 0, {transfer(true, 1, 10 * kUs, 12 * kUs), transfer(true, 1, kSecond, kSecond)}),
+       process(1, 2, "b", 0, 0, {transfer(false, 0, 5 * kUs, 20 * kUs)})});
+  CHECK(shifts.at("b").uncertain_ns < 0);
+  shifts = tools::align(
+      {process(0, 2, "a", 0, 0, {transfer(true, 1, 0, 1), transfer(false, 1, 0, 60 * kUs)}),
+       process(1, 2, "b", 0, 0, {transfer(false, 0, 0, 10 * kUs), transfer(true, 0, 100 * kUs, kSecond)})});
+  CHECK(shifts.at("b").ns == -25 * kUs);
+  CHECK(shifts.at("b").uncertain_ns == 15 * kUs);
+  // A message of 0 bytes is not one.
+  TracedOperation nothing = transfer(true, 1, kSecond, kSecond);
+  nothing.count = 0;
+  shifts = tools::align({process(0, 2, "a", 0, 0, {nothing}), process(1, 2, "b", 0, 0, {nothing})});
+  CHECK(shifts.at("b").uncertain_ns < 0);
   // No operation connects them.
   shifts = tools::align({process(0, 2, "a", 0, 0, {}), process(1, 2, "b", kSecond, 5 * kUs, {})});
   CHECK(shifts.at("b").ns == -kSecond + 5 * kUs);
