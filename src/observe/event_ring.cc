@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "observe/tick_clock.h"
 #include "os/clock.h"
 #include "os/ticks.h"
 
@@ -172,10 +173,10 @@ void EventRing::fail(std::string_view error) {
 }
 
 std::int64_t EventRing::set_mark() {
-  const std::int64_t now = now_ns();
-  at().mark_ticks.store(ticks(), std::memory_order_relaxed);
-  at().mark_ns.store(now, std::memory_order_release);
-  return now;
+  const Moment now = moment_now();
+  at().mark_ticks.store(now.ticks, std::memory_order_relaxed);
+  at().mark_ns.store(now.ns, std::memory_order_release);
+  return now.ns;
 }
 
 }  // namespace tutti::internal::observe

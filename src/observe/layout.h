@@ -95,6 +95,10 @@ struct Position {
   enum Failed : std::uint32_t { kNot, kOutside, kInside };
 };
 
+// Of files that no library has written.
+inline constexpr int kMostRanks = 1 << 20;
+inline constexpr std::int64_t kMostNs = std::int64_t{1} << 62;
+
 // How a rank runs some of its collectives. The row of a hash is the first free one of kPlanRows from hash % kPlans on;
 // if none is free, the text is left out.
 struct PlanText {

@@ -1,14 +1,13 @@
 #include "observe/measures.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <utility>
 
 #include "base/first_use.h"
+#include "observe/tick_clock.h"
 #include "os/fork.h"
-#include "os/ticks.h"
 
 namespace tutti::internal::observe {
 namespace {
@@ -29,14 +28,12 @@ struct TickLength {
 };
 
 TickLength measure_ticks() {
-  using Clock = std::chrono::steady_clock;
-  const std::uint64_t ticks_before = ticks();
-  const auto before = Clock::now();
-  auto after = before;
-  while (after - before < std::chrono::milliseconds(1)) after = Clock::now();
-  const std::uint64_t passed = ticks() - ticks_before;
-  const auto ns = static_cast<double>(std::chrono::nanoseconds(after - before).count());
-  return {ns / static_cast<double>(std::max<std::uint64_t>(passed, 1))};
+  constexpr std::int64_t kLongEnoughNs = 1'000'000;
+  const Moment before = moment_now();
+  Moment after = before;
+  while (after.ns - before.ns < kLongEnoughNs) after = moment_now();
+  const std::uint64_t passed = std::max<std::uint64_t>(after.ticks - before.ticks, 1);
+  return {static_cast<double>(after.ns - before.ns) / static_cast<double>(passed)};
 }
 
 constinit FirstUse<TickLength> tick_length;

@@ -14,9 +14,8 @@
 #include <string_view>
 
 #include "base/version.h"
-#include "os/clock.h"
+#include "observe/tick_clock.h"
 #include "os/kernel.h"
-#include "os/ticks.h"
 
 namespace tutti::internal::observe {
 namespace {
@@ -73,8 +72,9 @@ void set_origin(Origin* origin) {
   set_text(&origin->boot, first_line("/proc/sys/kernel/random/boot_id"));
   origin->start_time = start_time_of("self");
   origin->pid_namespace = own_pid_namespace();
-  origin->ticks = ticks();
-  origin->monotonic_ns = now_ns();
+  const Moment moment = moment_now();
+  origin->ticks = moment.ticks;
+  origin->monotonic_ns = moment.ns;
   timespec now{};
   (void)::clock_gettime(CLOCK_REALTIME, &now);
   origin->realtime_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;

@@ -1,6 +1,5 @@
 #include "observe/reader.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -19,10 +18,11 @@
 #include <string_view>
 #include <utility>
 
+#include "observe/folder.h"
 #include "observe/layout.h"
 #include "observe/recorded_file.h"
+#include "observe/tick_clock.h"
 #include "os/clock.h"
-#include "os/ticks.h"
 #include "os/unique_fd.h"
 
 namespace tutti::internal::observe {
@@ -32,15 +32,7 @@ namespace {
 constexpr std::int64_t kFreshNs = 1'000'000'000;
 // Of files that no library has written.
 constexpr std::uint32_t kMostRings = 1 << 16;
-constexpr int kMostRanks = 1 << 20;
 constexpr std::int64_t kMostMs = std::int64_t{1} << 40;
-constexpr std::int64_t kMostNs = std::int64_t{1} << 62;
-constexpr std::int64_t kMeasurableNs = 10'000'000;
-
-struct CloseFolder {
-  void operator()(DIR* folder) const { ::closedir(folder); }
-};
-using Folder = std::unique_ptr<DIR, CloseFolder>;
 
 // For a terminal: text of another process may have any bytes.
 std::string printable(std::string text) {
@@ -48,43 +40,6 @@ std::string printable(std::string text) {
       text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
   return text;
 }
-
-// A moment in both times. of_ns 0: none.
-struct Moment {
-  std::uint64_t ticks = 0;
-  std::int64_t ns = 0;
-};
-
-// Turns readings of ticks() into times of CLOCK_MONOTONIC.
-class Clock {
- public:
-  // `later`: the present, or the last moment that the writer has noted; limit_ns: no time is after it.
-  Clock(const Header& header, const Moment& later, std::int64_t limit_ns)
-      : ticks_(header.origin.ticks),
-        ns_(std::clamp<std::int64_t>(header.origin.monotonic_ns, 0, limit_ns)),
-        limit_ns_(limit_ns),
-        knows_times_(later.ns != 0) {
-    const std::int64_t passed_ns = later.ns - ns_;
-    const auto passed = static_cast<double>(static_cast<std::int64_t>(later.ticks - ticks_));
-    // Of a file that is so young, no time matters.
-    ns_per_tick_ = passed_ns > kMeasurableNs && passed > 0 ? static_cast<double>(passed_ns) / passed : 0;
-  }
-  // Not after the limit, whatever the file says.
-  [[nodiscard]] std::int64_t ns_of(std::uint64_t reading) const {
-    const auto passed = static_cast<double>(static_cast<std::int64_t>(reading - ticks_));
-    return static_cast<std::int64_t>(
-        std::clamp(static_cast<double>(ns_) + passed * ns_per_tick_, 0.0, static_cast<double>(limit_ns_)));
-  }
-  [[nodiscard]] std::int64_t limit_ns() const { return limit_ns_; }
-  [[nodiscard]] bool knows_times() const { return knows_times_; }
-
- private:
-  std::uint64_t ticks_;
-  std::int64_t ns_;
-  std::int64_t limit_ns_;
-  bool knows_times_;
-  double ns_per_tick_ = 0;
-};
 
 bool read_at(int fd, void* to, std::size_t bytes, std::size_t at) {
   return ::pread(fd, to, bytes, static_cast<off_t>(at)) == static_cast<ssize_t>(bytes);
@@ -105,7 +60,7 @@ bool same(const Event& a, const Event& b) {
 }
 
 // `again`: the same ring, read later.
-std::vector<SeenCall> calls_of(const Ring& ring, const Ring& again, const Clock& clock) {
+std::vector<SeenCall> calls_of(const Ring& ring, const Ring& again, const TickClock& clock) {
   const std::uint32_t last = ring.at.sequence.load();
   std::vector<SeenCall> calls;
   for (std::uint32_t i = 0; i < kEvents; ++i) {
@@ -137,9 +92,13 @@ std::vector<SeenCall> calls_of(const Ring& ring, const Ring& again, const Clock&
   return calls;
 }
 
+Moment first_of(const Header& header) {
+  return {header.origin.ticks, header.origin.monotonic_ns};
+}
+
 // What a reader knows of the writer of a ring, which it cannot see in the ring.
 struct Writer {
-  Clock clock;
+  TickClock clock;
   bool stopped = false;
   bool past = false;  // it is not known whether the ring is that of a process that still runs
 };
@@ -212,7 +171,7 @@ bool is_regular(int fd) {
 // library in it.
 Result<std::vector<UniqueFd>> open_events(int pid) {
   const std::string path = fmt::format("/proc/{}/fd", pid);
-  const Folder folder(::opendir(path.c_str()));
+  const Folder folder = open_folder(path);
   if (folder == nullptr) {
     if (errno == ENOENT) return Status::invalid_argument(fmt::format("there is no process {}", pid));
     return Status::system(fmt::format("the descriptors of process {}", pid), errno);
@@ -313,10 +272,10 @@ Status read_events(const UniqueFd& fd, SeenProcess* process) {
   if (!*found || header->origin.pid != own_pid(process->pid)) return {};  // of a parent
   process->host = text_of(header->origin.host);
   process->version = text_of(header->origin.version);
-  const Moment now{ticks(), now_ns()};
+  const Moment now = moment_now();
   for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring& again, const Measures* measures) {
     // What has been written after the reading of the header counts as now.
-    const Writer writer{Clock(*header, now, now_ns()), process->stopped(), false};
+    const Writer writer{TickClock(first_of(*header), now, now_ns()), process->stopped(), false};
     process->ranks.push_back(rank_of(ring, again, writer));
     if (measures != nullptr) process->ranks.back().measures = read(*measures);
   });
@@ -351,7 +310,7 @@ Result<std::optional<SeenProcess>> read_recorded(const std::string& path) {
     const std::int64_t ns = ring.at.mark_ns.load();
     if (ns > last.ns) last = {ring.at.mark_ticks.load(), ns};
   });
-  const Writer writer{Clock(*header, last, kMostNs), false, true};
+  const Writer writer{TickClock(first_of(*header), last, kMostNs), false, true};
   for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring& again, const Measures* measures) {
     process.ranks.push_back(rank_of(ring, again, writer));
     SeenRank& rank = process.ranks.back();
@@ -380,7 +339,7 @@ Result<SeenProcess> read_process(int pid) {
 
 SeenProcesses read_all_processes() {
   std::vector<int> pids;
-  if (const Folder folder(::opendir("/proc")); folder != nullptr) {
+  if (const Folder folder = open_folder("/proc"); folder != nullptr) {
     while (const dirent* const entry = ::readdir(folder.get())) {
       char* end = nullptr;
       const long pid = std::strtol(entry->d_name, &end, 10);

@@ -1,6 +1,5 @@
 #include "observe/recorded_file.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "observe/folder.h"
 #include "os/held_signal.h"
 #include "os/kernel.h"
 
@@ -46,10 +46,6 @@ Result<std::string> absolute(const std::string& folder) {
   if (path == nullptr) return Status::system(folder, errno);
   return std::string(path.get());
 }
-
-struct CloseFolder {
-  void operator()(DIR* folder) const { ::closedir(folder); }
-};
 
 }  // namespace
 
@@ -85,7 +81,7 @@ bool is_recorded(std::string_view path, std::string_view kind) {
 }
 
 Result<std::vector<std::string>> find_recorded(const std::string& folder, std::string_view kind) {
-  const std::unique_ptr<DIR, CloseFolder> open(::opendir(folder.c_str()));
+  const Folder open = open_folder(folder);
   if (open == nullptr) {
     if (errno == ENOENT || errno == ENOTDIR) return Status::invalid_argument("there is no folder " + folder);
     return Status::system(folder, errno);

@@ -15,9 +15,8 @@
 #include "base/log.h"
 #include "base/memfd.h"
 #include "observe/recorded_file.h"
-#include "os/clock.h"
+#include "observe/tick_clock.h"
 #include "os/fork.h"
-#include "os/ticks.h"
 
 namespace tutti::internal::observe {
 namespace {
@@ -117,8 +116,9 @@ class TraceFile final : public ForkAware {
   }
 
   void set_mark() TUTTI_REQUIRES(mutex_) {
-    header_->mark_ticks.store(ticks(), std::memory_order_relaxed);
-    header_->mark_ns.store(now_ns(), std::memory_order_release);
+    const Moment now = moment_now();
+    header_->mark_ticks.store(now.ticks, std::memory_order_relaxed);
+    header_->mark_ns.store(now.ns, std::memory_order_release);
   }
 
   Mutex mutex_;

@@ -15,35 +15,16 @@
 #include <utility>
 
 #include "observe/recorded_file.h"
+#include "observe/tick_clock.h"
 #include "os/unique_fd.h"
 
 namespace tutti::internal::observe {
 namespace {
 
-// Of files that no library has written.
-constexpr int kMostRanks = 1 << 20;
-// A shorter time does not show the speed of the counter.
-constexpr std::int64_t kMeasurableNs = 100'000;
-
-struct Moment {
-  std::uint64_t ticks = 0;
-  std::int64_t ns = 0;  // 0: none
-};
-
-// What the files of one host say of its clocks, whose counter of time is the same in all processes.
-struct HostClock {
+// What the files of one machine say of its clocks, whose counter of time is the same in all processes.
+struct Moments {
   Moment first;
   Moment last;
-
-  [[nodiscard]] double ns_per_tick() const {
-    const auto passed = static_cast<double>(last.ticks - first.ticks);
-    return last.ns - first.ns < kMeasurableNs || passed <= 0 ? 0 : static_cast<double>(last.ns - first.ns) / passed;
-  }
-  [[nodiscard]] std::int64_t ns_of(std::uint64_t reading) const {
-    const auto passed = static_cast<double>(static_cast<std::int64_t>(reading - first.ticks));
-    constexpr double kMost = 1e18;
-    return first.ns + static_cast<std::int64_t>(std::clamp(passed * ns_per_tick(), -kMost, kMost));
-  }
 };
 
 // A file in memory, as long as it is when it is opened.
@@ -92,15 +73,15 @@ std::string machine_of(const TraceHeader& header) {
   return text_of(header.origin.host) + " " + text_of(header.origin.boot);
 }
 
-void note_clock(const TraceHeader& header, HostClock* clock) {
+void note_clock(const TraceHeader& header, Moments* moments) {
   const Moment first{header.origin.ticks, header.origin.monotonic_ns};
-  if (clock->first.ns == 0 || first.ns < clock->first.ns) clock->first = first;
+  if (moments->first.ns == 0 || first.ns < moments->first.ns) moments->first = first;
   for (const Moment& later : {first, Moment{header.mark_ticks.load(), header.mark_ns.load()}}) {
-    if (later.ns > clock->last.ns) clock->last = later;
+    if (later.ns > moments->last.ns) moments->last = later;
   }
 }
 
-TracedOperation operation_of(const TraceRecord& record, const HostClock& clock, int ranks) {
+TracedOperation operation_of(const TraceRecord& record, const TickClock& clock, int ranks) {
   TracedOperation operation;
   operation.kind = static_cast<TraceRecord::Kind>(record.kind);
   operation.number = record.number;
@@ -115,7 +96,7 @@ TracedOperation operation_of(const TraceRecord& record, const HostClock& clock, 
   return operation;
 }
 
-void read_chunk(const std::byte* chunk, const HostClock& clock, TracedProcess* process) {
+void read_chunk(const std::byte* chunk, const TickClock& clock, TracedProcess* process) {
   const auto& header = *reinterpret_cast<const ChunkHeader*>(chunk);
   const std::uint32_t records = std::min(header.records.load(), records_of(header.bytes));
   if (records == 0) return;
@@ -139,7 +120,7 @@ void read_chunk(const std::byte* chunk, const HostClock& clock, TracedProcess* p
   }
 }
 
-TracedProcess read_process(const Mapped& file, const HostClock& clock) {
+TracedProcess read_traced(const Mapped& file, const TickClock& clock) {
   const TraceHeader& header = file.header();
   TracedProcess process;
   process.pid = static_cast<int>(std::clamp<std::int64_t>(header.origin.pid, 0, INT_MAX));
@@ -165,7 +146,7 @@ Result<TracedProcesses> read_traces(const std::string& folder) {
   if (!paths.is_ok()) return paths.status();
   TracedProcesses traced;
   std::vector<std::unique_ptr<Mapped>> files;
-  std::map<std::string, HostClock> clocks;
+  std::map<std::string, Moments> moments;
   for (const std::string& path : *paths) {
     auto file = std::make_unique<Mapped>();
     Status opened = file->open(path);
@@ -174,11 +155,12 @@ Result<TracedProcesses> read_traces(const std::string& folder) {
       traced.others.push_back(opened.message());
       continue;
     }
-    note_clock(file->header(), &clocks[machine_of(file->header())]);
+    note_clock(file->header(), &moments[machine_of(file->header())]);
     files.push_back(std::move(file));
   }
   for (const auto& file : files) {
-    traced.processes.push_back(read_process(*file, clocks[machine_of(file->header())]));
+    const Moments& of_machine = moments[machine_of(file->header())];
+    traced.processes.push_back(read_traced(*file, TickClock(of_machine.first, of_machine.last, kMostNs)));
   }
   return traced;
 }
