@@ -25,6 +25,7 @@ std::vector<int> StatusSurvey::dead() const {
 void StatusSurvey::ask_all(std::int64_t patience_ms) {
   if (epoch_.tree() == nullptr) return;
   Question question;
+  question.sequence = static_cast<std::uint32_t>(epoch_.ranks());
   question.patience_ms = patience_ms;
   question.all = true;
   epoch_.tree()->ask(std::move(question));

@@ -33,7 +33,8 @@ struct Question {
   std::int64_t waited_ms = 0;    // how long the rank has waited, if a warning must be logged; else 0
   std::string what;              // the text for the operation, if waited_ms > 0
   std::string hint;              // the likely reason if all ranks have called it, if waited_ms > 0
-  bool all = false;              // every rank that answers is in the answer; the fields above but patience_ms are unset
+  // Every rank that answers is in the answer. `sequence` is the number of the communicator's ranks.
+  bool all = false;
 };
 
 // A rank for which the others wait; of a question for all, any rank.
@@ -110,8 +111,9 @@ class ControlTree {
   // thread; does not wait.
   virtual Status compare_with_departed() = 0;
   // Finds out which ranks are missing, and gives the answer to the witnesses of all reachable ranks, including this
-  // one: inquiry_ms(patience_ms) later, or never. Simultaneous questions of several ranks become one; those for all
-  // are apart from the others. After watch(); any thread; does not wait for the peers.
+  // one: inquiry_ms(patience_ms) later (to a question for all perhaps earlier), or never. Simultaneous questions of
+  // several ranks become one; those for all are apart from the others. After watch(); any thread; does not wait for the
+  // peers.
   virtual void ask(Question question) = 0;
   // Tells all other ranks what this one has refused, or that it has made a call since. After watch(); any thread.
   // Returns when the neighbours have been told, or after `wait_ms`: then the process may end.

@@ -41,11 +41,14 @@ void Inquiries::inquire(CommId comm, const Question& question) {
 }
 
 void Inquiries::probe(CommId comm, const Question& question) {
-  Round* const round = begin({comm, question.all}, Round::Phase::kProbing, question);
+  const Key key{comm, question.all};
+  Round* const round = begin(key, Round::Phase::kProbing, question);
   for (Neighbour& neighbour : neighbours_.all()) {
     const bool below = !neighbour.is_parent && neighbour.socket.valid();
     if (below && round != nullptr) send_inquiry(comm, round, FrameKind::kProbe, &neighbour);
   }
+  // Others need no time to come to the operation.
+  if (question.all && round != nullptr) report_own(key, question);
 }
 
 void Inquiries::inquire_again() {
@@ -78,7 +81,15 @@ void Inquiries::on_absence(const Key& key, const Absence& absence) {
     neighbours_.send(pack_absence(key.comm, key.all, absence), up);
   } else if (round != rounds_.end() && round->second.phase == Round::Phase::kProbing) {
     round->second.absent.push_back(absence);
+    if (key.all) end_if_complete(&round->second);
   }
+}
+
+// When all members have reported themselves.
+void Inquiries::end_if_complete(Round* round) {
+  const auto reports =
+      std::count_if(round->absent.begin(), round->absent.end(), [](const Absence& told) { return !told.silent; });
+  if (static_cast<std::uint32_t>(reports) == round->question.sequence) round->due_ns = round->end_ns = 0;
 }
 
 void Inquiries::on_answer(CommId comm, const Answer& answer) {
@@ -99,7 +110,7 @@ void Inquiries::judge_silence(const Key& key) {
     if (!probing) return on_answer(key.comm, {question, {silent}});
     on_absence(key, silent);
   }
-  if (probing) report_own(key, question);
+  if (probing && !question.all) report_own(key, question);
 }
 
 void Inquiries::report_own(const Key& key, const Question& question) {

@@ -10,8 +10,8 @@
 //
 // A communicator has one question about missing ranks at a time: a rank that asks while another question is being
 // answered gets that answer. A question for all is answered likewise, beside it: each member that is alive reports
-// itself. All ranks of the job take part, because non-members are between members; but only members are reported as
-// missing.
+// itself at once, and the answer comes when all have, or after the same time. All ranks of the job take part, because
+// non-members are between members; but only members are reported as missing.
 //
 // Threads: the tree's only.
 #pragma once
@@ -78,6 +78,7 @@ class Inquiries {
   void on_answer(CommId comm, const Answer& answer);
   void judge_silence(const Key& key);
   void report_own(const Key& key, const Question& question);
+  static void end_if_complete(Round* round);
 
   const JobView& view_;
   const CommTable& comms_;

@@ -34,7 +34,7 @@ constexpr std::int64_t kShare = 10;
 // A report that waits for other hosts.
 constexpr std::int64_t kDefaultTimeoutMs = 5000;
 constexpr std::int64_t kLeastPatienceMs = 250;
-constexpr std::int64_t kMostPatienceMs = 1000;
+constexpr std::int64_t kMostPatienceMs = 5000;
 constexpr std::int64_t kSpareMs = 1000;                             // for the answers to arrive
 constexpr std::int64_t kSurveyValidMs = 1000;                       // the next report may use its answers
 constexpr int kMostSurveyed = 8192;                                 // ranks of a communicator
@@ -103,7 +103,7 @@ class SurveyRound {
     end_surveys();
     wake_.clear();
     asked_.clear();
-    const std::int64_t patience_ms = std::clamp(timeout_ms / 5, kLeastPatienceMs, kMostPatienceMs);
+    const std::int64_t patience_ms = std::clamp(timeout_ms / 2, kLeastPatienceMs, kMostPatienceMs);
     for (const auto& [id, ranks] : ranks_elsewhere(reading)) {
       const auto one = std::find_if(reading.communicators.begin(), reading.communicators.end(),
                                     [id = id](const JobCommunicator& each) { return each.id == id; });

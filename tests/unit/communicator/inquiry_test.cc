@@ -61,9 +61,10 @@ struct Asker {
     };
     return job.tree->watch(failure, std::move(witness));
   }
-  void ask_for_all() {
+  void ask_for_all(std::int64_t patience_ms = kPatienceMs) {
     Question question;
-    question.patience_ms = kPatienceMs;
+    question.sequence = 6;
+    question.patience_ms = patience_ms;
     question.all = true;
     job.tree->ask(question);
   }
@@ -297,6 +298,14 @@ TEST_CASE("a question for all is answered by all, beside a question about missin
     last = askers[5]->surveys.back().absent;
   }
   CHECK(last == expected);
+  // If all answer, the answer does not wait until patience_ms are over.
+  const std::size_t heard = askers[3]->count_surveys();
+  askers[3]->ask_for_all(kLongMs);
+  CHECK(eventually([&] { return askers[3]->count_surveys() > heard; }));
+  {
+    const std::lock_guard lock(askers[3]->mutex);
+    CHECK(askers[3]->surveys.back().absent == expected);
+  }
   const std::vector<Absence> missing{{2, false, 16}};
   CHECK(askers[1]->asked_until(missing) == missing);
   for (const auto& asker : askers) {
