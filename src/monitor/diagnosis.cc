@@ -104,12 +104,19 @@ class Examination {
                                                  : fmt::format("operation {}", member.seen->number)));
     }
     if (ended.empty() || ended.size() == members_.size()) return;
-    result_.stuck = true;
-    // If several have ended together, those that waited are not the reason.
     const auto waited = [this](int rank) { return members_.at(rank).wait().has_value(); };
-    const bool all_waited = std::all_of(ended.begin(), ended.end(), waited);
+    const auto is_victim = [](const auto& member) { return !member.second.seen->failure || member.second.inside(); };
+    const bool others_wait = std::any_of(members_.begin(), members_.end(), [](const auto& member) {
+      return member.second.seen->failure || (member.second.wait() && !member.second.process->ended);
+    });
+    if (!others_wait) return;
+    result_.stuck = true;
+    // If several have ended together, those that waited are not the reason. If all of them waited, one that has failed
+    // outside of operations may be.
+    const bool any =
+        std::all_of(ended.begin(), ended.end(), waited) && std::all_of(members_.begin(), members_.end(), is_victim);
     std::copy_if(ended.begin(), ended.end(), std::inserter(suspects_, suspects_.end()),
-                 [&](int rank) { return all_waited || !waited(rank); });
+                 [&](int rank) { return any || !waited(rank); });
   }
 
   void tell_stopped() {

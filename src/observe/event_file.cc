@@ -111,27 +111,32 @@ class EventFile final : public ForkAware {
   }
 
   Status open() TUTTI_REQUIRES(mutex_) {
-    if (const auto folder = environment_variable("TUTTI_FLIGHT_RECORDER"); folder && open_recorded(*folder)) return {};
+    const std::string wanted = environment_variable("TUTTI_FLIGHT_RECORDER").value_or("");
+    if (wanted != wanted_) wanted_ = folder_ = wanted;
+    if (!folder_.empty() && open_recorded()) return {};
     auto fd = make_growing_memfd(kFileName);
     return fd.is_ok() ? use(std::move(*fd), {}) : fd.status();
   }
 
-  bool open_recorded(const std::string& folder) TUTTI_REQUIRES(mutex_) {
-    auto file = make_recorded(folder, kEventsKind);
+  bool open_recorded() TUTTI_REQUIRES(mutex_) {
+    auto file = make_recorded(folder_, kEventsKind);
     Status made = file.status();
     if (made.is_ok()) {
+      // Also after the program has changed its directory.
+      folder_ = file->path.substr(0, file->path.rfind('/'));
       made = use(std::move(file->fd), file->path);
       if (!made.is_ok()) (void)::unlink(file->path.c_str());
     }
     if (made.is_ok()) {
       ignore_requests();
-    } else {
-      log::warn(
-          fmt::format("TUTTI_FLIGHT_RECORDER=\"{}\": {}. The events are lost when this process ends. Set it to a "
-                      "folder that the process can write to",
-                      folder, made.message()));
+      return true;
     }
-    return made.is_ok();
+    log::warn(
+        fmt::format("TUTTI_FLIGHT_RECORDER=\"{}\": {}. The events are lost when this process ends. Set it to a "
+                    "folder that the process can write to",
+                    folder_, made.message()));
+    folder_.clear();
+    return false;
   }
 
   // Programs that write their state when they are asked are asked by SIGUSR2. Here all is written already; but a
@@ -202,6 +207,8 @@ class EventFile final : public ForkAware {
 
   Mutex mutex_;
   UniqueFd fd_ TUTTI_GUARDED_BY(mutex_);
+  std::string wanted_ TUTTI_GUARDED_BY(mutex_);               // TUTTI_FLIGHT_RECORDER
+  std::string folder_ TUTTI_GUARDED_BY(mutex_);               // the same; empty: it cannot be used
   std::string path_ TUTTI_GUARDED_BY(mutex_);                 // of a file in a folder; empty: of a memfd
   std::size_t kept_ TUTTI_GUARDED_BY(mutex_) = 0;             // rings of failed communicators, in used_
   Header* header_ TUTTI_GUARDED_BY(mutex_) = nullptr;         // null: there is no file
@@ -219,7 +226,8 @@ RingPlace take_ring() {
   RingPlace place;
   const Status made = event_file.get().take(&place);
   if (made.is_ok()) return place;
-  log::debug("other processes cannot read the events of this rank: " + made.message());
+  const std::string why = "other processes cannot read the events of this rank: " + made.message();
+  environment_has("TUTTI_FLIGHT_RECORDER") ? log::warn(why) : log::debug(why);
   return {};
 }
 

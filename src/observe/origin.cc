@@ -54,9 +54,17 @@ std::uint64_t own_pid_namespace() {
 
 }  // namespace
 
-Life life_of(const Origin& origin) {
+std::string machine_of(const Origin& origin) {
+  return text_of(origin.host) + " " + text_of(origin.boot);
+}
+
+bool of_this_machine(const Origin& origin) {
   const std::string boot = text_of(origin.boot);
-  if (boot.empty() || boot != first_line("/proc/sys/kernel/random/boot_id")) return Life::kUnknown;
+  return !boot.empty() && boot == first_line("/proc/sys/kernel/random/boot_id");
+}
+
+Life life_of(const Origin& origin) {
+  if (!of_this_machine(origin)) return Life::kUnknown;
   if (origin.pid_namespace == 0 || origin.pid_namespace != own_pid_namespace()) return Life::kUnknown;
   const std::uint64_t start = start_time_of(std::to_string(origin.pid));
   return start != 0 && start == origin.start_time ? Life::kLives : Life::kEnded;

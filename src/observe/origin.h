@@ -28,6 +28,9 @@ struct Origin {
 // This process, now. Any thread.
 void set_origin(Origin* origin);
 
+// Machines may share a name, and one has another clock after each boot: what has the same text has the same clock.
+std::string machine_of(const Origin& origin);
+bool of_this_machine(const Origin& origin);
 // Of this reader: may it know whether the process of the origin lives?
 enum class Life : std::uint8_t { kUnknown, kLives, kEnded };
 Life life_of(const Origin& origin);

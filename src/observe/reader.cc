@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -179,6 +180,7 @@ Result<std::vector<UniqueFd>> open_events(int pid) {
   constexpr std::string_view kDeleted = " (deleted)";  // a memfd, and a file that somebody has removed
   const std::string memfd = fmt::format("/memfd:{}", kFileName);
   std::vector<UniqueFd> files;
+  std::set<std::pair<dev_t, ino_t>> found;
   while (const dirent* const entry = ::readdir(folder.get())) {
     const std::string name = path + "/" + entry->d_name;
     std::array<char, PATH_MAX> target{};
@@ -191,7 +193,10 @@ Result<std::vector<UniqueFd>> open_events(int pid) {
     UniqueFd fd = open_file(name);
     if (!fd.valid() && errno == ENOENT) continue;
     if (!fd.valid()) return Status::system(fmt::format("the events of process {}", pid), errno);
-    if (is_regular(fd.get())) files.push_back(std::move(fd));
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    // A reader in the process has it open as well.
+    if (found.insert({info.st_dev, info.st_ino}).second) files.push_back(std::move(fd));
   }
   return files;
 }
@@ -288,37 +293,49 @@ bool same_process(const SeenProcess& a, const SeenProcess& b) {
          a.ranks.front().communicator == b.ranks.front().communicator && a.ranks.front().rank == b.ranks.front().rank;
 }
 
-// A file in a folder. Nothing: it is no longer there, or not complete.
-Result<std::optional<SeenProcess>> read_recorded(const std::string& path) {
-  const UniqueFd fd = open_file(path);
-  if (!fd.valid() && errno == ENOENT) return std::optional<SeenProcess>();
-  if (!fd.valid()) return Status::system(path, errno);
-  if (!is_regular(fd.get())) return Status::remote(path + " is not a file");
-  auto header = std::make_unique<Header>();
-  auto found = read_header(fd.get(), path, header.get());
-  if (!found.is_ok()) return found.status();
-  if (!*found) return std::optional<SeenProcess>();
-  SeenProcess process;
-  process.pid = static_cast<int>(std::clamp<std::int64_t>(header->origin.pid, 0, INT_MAX));
-  process.host = text_of(header->origin.host);
-  process.version = text_of(header->origin.version);
-  process.program = text_of(header->origin.program);
-  const Life life = life_of(header->origin);
-  process.ended = life == Life::kUnknown ? !is_being_written(fd.get()) : life == Life::kEnded;
+// A file in a folder, open.
+struct Recorded {
+  UniqueFd fd;
+  std::unique_ptr<Header> header;
   Moment last;  // that the process has noted
-  for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring&, const Measures*) {
+};
+
+// Nothing: it is no longer there, or not complete.
+Result<std::optional<Recorded>> open_recorded(const std::string& path) {
+  Recorded recorded{open_file(path), std::make_unique<Header>(), {}};
+  if (!recorded.fd.valid() && errno == ENOENT) return std::optional<Recorded>();
+  if (!recorded.fd.valid()) return Status::system(path, errno);
+  if (!is_regular(recorded.fd.get())) return Status::remote(path + " is not a file");
+  auto found = read_header(recorded.fd.get(), path, recorded.header.get());
+  if (!found.is_ok()) return found.status();
+  if (!*found) return std::optional<Recorded>();
+  for_each_ring(recorded.fd.get(), *recorded.header, [&](const Ring& ring, const Ring&, const Measures*) {
     const std::int64_t ns = ring.at.mark_ns.load();
-    if (ns > last.ns) last = {ring.at.mark_ticks.load(), ns};
+    if (ns > recorded.last.ns) recorded.last = {ring.at.mark_ticks.load(), ns};
   });
-  const Writer writer{TickClock(first_of(*header), last, kMostNs), false, true};
-  for_each_ring(fd.get(), *header, [&](const Ring& ring, const Ring& again, const Measures* measures) {
+  return std::optional<Recorded>(std::move(recorded));
+}
+
+SeenProcess read_recorded(const Recorded& recorded, const Moments& of_machine) {
+  const Header& header = *recorded.header;
+  SeenProcess process;
+  process.pid = static_cast<int>(std::clamp<std::int64_t>(header.origin.pid, 0, INT_MAX));
+  process.host = text_of(header.origin.host);
+  process.version = text_of(header.origin.version);
+  process.program = text_of(header.origin.program);
+  const Life life = life_of(header.origin);
+  process.ended = life == Life::kUnknown ? !is_being_written(recorded.fd.get()) : life == Life::kEnded;
+  const bool here = of_this_machine(header.origin);
+  const Writer writer{TickClock(of_machine.first, here ? moment_now() : of_machine.last, here ? now_ns() : kMostNs),
+                      false, process.ended || !here};
+  for_each_ring(recorded.fd.get(), header, [&](const Ring& ring, const Ring& again, const Measures* measures) {
     process.ranks.push_back(rank_of(ring, again, writer));
     SeenRank& rank = process.ranks.back();
     rank.last_ns = std::max(ring.at.mark_ns.load(), last_event_ns(rank));
     if (measures != nullptr) rank.measures = read(*measures);
   });
-  if (!process.ended) process.read_ns = now_ns();
-  return std::optional<SeenProcess>(std::move(process));
+  if (!process.ended) process.read_ns = here ? now_ns() : of_machine.last.ns;
+  return process;
 }
 
 }  // namespace
@@ -365,17 +382,25 @@ Result<SeenProcesses> read_folder(const std::string& folder) {
   auto paths = find_recorded(folder, kEventsKind);
   if (!paths.is_ok()) return paths.status();
   SeenProcesses seen;
+  std::vector<Recorded> files;
+  std::map<std::string, Moments> moments;  // by machine, whose processes have the same counter
   for (const std::string& path : *paths) {
-    auto process = read_recorded(path);
-    if (process.status().code() == Code::kSystemError) ++seen.unreadable;
-    if (process.status().code() == Code::kRemoteError) seen.others.push_back(process.status().message());
-    if (!process.is_ok() || !*process || (*process)->ranks.empty()) continue;
+    auto file = open_recorded(path);
+    if (file.status().code() == Code::kSystemError) ++seen.unreadable;
+    if (file.status().code() == Code::kRemoteError) seen.others.push_back(file.status().message());
+    if (!file.is_ok() || !*file) continue;
+    moments[machine_of((*file)->header->origin)].note(first_of(*(*file)->header), (*file)->last);
+    files.push_back(std::move(**file));
+  }
+  for (const Recorded& file : files) {
+    SeenProcess process = read_recorded(file, moments[machine_of(file.header->origin)]);
+    if (process.ranks.empty()) continue;
     // One that lives here can be seen better.
-    if (!(*process)->ended) {
-      auto living = read_process((*process)->pid);
-      if (living.is_ok() && same_process(**process, *living)) **process = std::move(*living);
+    if (!process.ended) {
+      auto living = read_process(process.pid);
+      if (living.is_ok() && same_process(process, *living)) process = std::move(*living);
     }
-    seen.processes.push_back(std::move(**process));
+    seen.processes.push_back(std::move(process));
   }
   // Times of one host can be compared.
   std::map<std::pair<std::string, std::uint64_t>, std::int64_t> last_ns;

@@ -14,6 +14,19 @@ struct Moment {
   std::int64_t ns = 0;  // CLOCK_MONOTONIC; 0: none
 };
 
+// The first and the last one that the files of a machine have.
+struct Moments {
+  Moment first;
+  Moment last;
+
+  void note(const Moment& made, const Moment& later) {
+    if (first.ns == 0 || made.ns < first.ns) first = made;
+    for (const Moment& moment : {made, later}) {
+      if (moment.ns > last.ns) last = moment;
+    }
+  }
+};
+
 // Now. If the thread loses its processor between two readings, it reads again.
 inline Moment moment_now() {
   Moment best;

@@ -99,7 +99,10 @@ class TraceFile final : public ForkAware {
   Status open(const std::string& folder) TUTTI_REQUIRES(mutex_) {
     auto file = make_recorded(folder, kTraceKind);
     if (!file.is_ok()) return file.status();
-    if (Status s = allocate_file(file->fd.get(), 0, kTraceHeaderBytes); !s.is_ok()) return s;
+    if (Status s = allocate_file(file->fd.get(), 0, kTraceHeaderBytes); !s.is_ok()) {
+      (void)::unlink(file->path.c_str());
+      return s;
+    }
     void* const mapped = ::mmap(nullptr, kTraceHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd.get(), 0);
     if (mapped == MAP_FAILED) return map_error("mapping the trace", errno);
     if (header_ != nullptr) (void)::munmap(header_, kTraceHeaderBytes);  // of a forked child's parent

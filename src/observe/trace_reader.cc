@@ -21,12 +21,6 @@
 namespace tutti::internal::observe {
 namespace {
 
-// What the files of one machine say of its clocks, whose counter of time is the same in all processes.
-struct Moments {
-  Moment first;
-  Moment last;
-};
-
 // A file in memory, as long as it is when it is opened.
 class Mapped {
  public:
@@ -68,19 +62,6 @@ Status check(const TraceHeader& header, const std::string& path) {
   return {};
 }
 
-// Machines may share a name, and one has another clock after each boot.
-std::string machine_of(const TraceHeader& header) {
-  return text_of(header.origin.host) + " " + text_of(header.origin.boot);
-}
-
-void note_clock(const TraceHeader& header, Moments* moments) {
-  const Moment first{header.origin.ticks, header.origin.monotonic_ns};
-  if (moments->first.ns == 0 || first.ns < moments->first.ns) moments->first = first;
-  for (const Moment& later : {first, Moment{header.mark_ticks.load(), header.mark_ns.load()}}) {
-    if (later.ns > moments->last.ns) moments->last = later;
-  }
-}
-
 TracedOperation operation_of(const TraceRecord& record, const TickClock& clock, int ranks) {
   TracedOperation operation;
   operation.kind = static_cast<TraceRecord::Kind>(record.kind);
@@ -114,7 +95,7 @@ void read_chunk(const std::byte* chunk, const TickClock& clock, TracedProcess* p
       PlanRecord plan;
       std::memcpy(&plan, &record, sizeof plan);
       rank->plans[plan.hash] = text_of(plan.text);
-    } else if (record.kind >= TraceRecord::kCollective && record.kind <= TraceRecord::kReceive) {
+    } else if (record.kind >= TraceRecord::kCollective && record.kind <= TraceRecord::kReceive && record.begun != 0) {
       rank->operations.push_back(operation_of(record, clock, rank->ranks));
     }
   }
@@ -125,7 +106,7 @@ TracedProcess read_traced(const Mapped& file, const TickClock& clock) {
   TracedProcess process;
   process.pid = static_cast<int>(std::clamp<std::int64_t>(header.origin.pid, 0, INT_MAX));
   process.host = text_of(header.origin.host);
-  process.machine = machine_of(header);
+  process.machine = machine_of(header.origin);
   process.program = text_of(header.origin.program);
   process.realtime_offset_ns = header.origin.realtime_ns - header.origin.monotonic_ns;
   process.dropped = header.dropped.load();
@@ -155,11 +136,13 @@ Result<TracedProcesses> read_traces(const std::string& folder) {
       traced.others.push_back(opened.message());
       continue;
     }
-    note_clock(file->header(), &moments[machine_of(file->header())]);
+    const TraceHeader& header = file->header();
+    moments[machine_of(header.origin)].note({header.origin.ticks, header.origin.monotonic_ns},
+                                            {header.mark_ticks.load(), header.mark_ns.load()});
     files.push_back(std::move(file));
   }
   for (const auto& file : files) {
-    const Moments& of_machine = moments[machine_of(file->header())];
+    const Moments& of_machine = moments[machine_of(file->header().origin)];
     traced.processes.push_back(read_traced(*file, TickClock(of_machine.first, of_machine.last, kMostNs)));
   }
   return traced;

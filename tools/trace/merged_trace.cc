@@ -353,11 +353,12 @@ class Writer {
       late =
           fmt::format(R"(,"last_rank":{},"waiting_us":{:.3f})", arrival.last_rank, static_cast<double>(waiting) / 1000);
     }
+    const std::string call = executor::describe(fingerprint_of(operation));
+    const bool splits = call.ends_with(", split");
     event(R"({{"ph":"X","cat":"tutti","name":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
           R"("args":{{"call":{},"number":{},"plan":{}{}}}}})",
-          name_of(executor::collective_of(operation.call)), process_of(member), row, begun, length,
-          quoted(executor::describe(fingerprint_of(operation))), operation.number,
-          quoted(plan == member.rank->plans.end() ? "" : plan->second), late);
+          splits ? "split" : name_of(executor::collective_of(operation.call)), process_of(member), row, begun, length,
+          quoted(call), operation.number, quoted(plan == member.rank->plans.end() ? "" : plan->second), late);
   }
 
   void arrow(const char* what, const Member& from, int from_row, std::int64_t from_ns, const Member& to, int to_row,

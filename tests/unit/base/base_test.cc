@@ -157,6 +157,33 @@ TEST_CASE("the text of an error takes no lock", "[fork]") {
   }));
 }
 
+// Knows whether a child may use it.
+struct Notified final : ForkAware {
+  Notified() { enlist(); }
+  void before_fork() override { held = true; }
+  void after_fork_in_parent() override { held = false; }
+  void after_fork_in_child() override { may_be_used = true; }
+  std::atomic<bool> held{false};
+  std::atomic<bool> may_be_used{false};
+};
+
+TEST_CASE("fork: a child has no object of which the handlers do not know", "[fork]") {
+  std::atomic<Notified*> newest{nullptr};
+  std::atomic<bool> ends{false};
+  std::thread other([&] {
+    // Never destroyed. At most a few thousand: each fork visits all.
+    for (int i = 0; i < 5000 && !ends; ++i) {
+      newest = new Notified;
+      std::this_thread::yield();
+    }
+  });
+  while (newest == nullptr) std::this_thread::yield();
+  for (int i = 0; i < 100; ++i) CHECK(ends_in_child([&] { return newest.load()->may_be_used.load(); }));
+  ends = true;
+  other.join();
+  CHECK_FALSE(newest.load()->held);
+}
+
 TEST_CASE("fork: a child that is forked while another thread makes an object at first use makes its own", "[fork]") {
   static FirstUse<std::string> first_use;
   std::atomic<bool> making{false};

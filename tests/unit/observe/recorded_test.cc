@@ -81,14 +81,20 @@ void kill_after(Body body, Meanwhile meanwhile) {
     if (::write(ready[1], "x", 1) != 1) ::_exit(1);
     for (;;) ::pause();
   }
+  // Also if a requirement fails.
+  struct End {
+    pid_t child;
+    std::array<int, 2> ready;
+    ~End() {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+      ::close(ready[0]);
+      ::close(ready[1]);
+    }
+  } const end{child, ready};
   char done = 0;
   REQUIRE(::read(ready[0], &done, 1) == 1);
   meanwhile();
-  REQUIRE(::kill(child, SIGKILL) == 0);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  ::close(ready[0]);
-  ::close(ready[1]);
 }
 
 }  // namespace
