@@ -10,6 +10,13 @@
 #include "os/ticks.h"
 
 namespace tutti::internal::observe {
+namespace {
+
+// The first report of each wait comes at once; shorter waits are in the time of the operation.
+constexpr std::int64_t kLongMs = 20;
+
+}  // namespace
+
 struct EventRing::Unshared {
   Ring ring{};
 };
@@ -94,7 +101,7 @@ void EventRing::note_wait(std::int64_t waited_ms, const std::vector<int>& awaite
   }
   at().seen_ns.store(set_mark(), std::memory_order_relaxed);
   const auto ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(waited_ms, 1, UINT32_MAX));
-  if (ms > longest_.ms) longest_ = {ms, awaited.empty() ? -1 : awaited.front()};
+  if (waited_ms >= kLongMs && ms > longest_.ms) longest_ = {ms, awaited.empty() ? -1 : awaited.front()};
   if (awaited.empty() || at().transfer.load(std::memory_order_relaxed) != 0) return;
   Word<std::uint64_t>& longest = event(at().sequence.load(std::memory_order_relaxed)).waited;
   if (ms <= static_cast<std::uint32_t>(longest.load(std::memory_order_relaxed))) return;
