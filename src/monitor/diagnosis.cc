@@ -85,7 +85,7 @@ class Examination {
     }
   }
 
-  // A rank that ends without a failure of its own lets the others wait.
+  // If a process ends and its communicator has not failed, the other ranks wait for it.
   void tell_ended() {
     std::vector<int> ended;
     for (const auto& [rank, member] : members_) {

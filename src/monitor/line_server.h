@@ -58,7 +58,7 @@ class LineServer {
  public:
   static constexpr std::size_t kMostClients = 64;
   static constexpr std::size_t kMostLasting = 32;
-  static constexpr std::size_t kMostPendingBytes = std::size_t{64} << 10;  // before lines are no longer heard
+  static constexpr std::size_t kMostPendingBytes = std::size_t{64} << 10;  // with more, the client is not heard
   static constexpr std::size_t kMostNewsBytes = std::size_t{1} << 20;      // for a lasting client
   static constexpr std::int64_t kReadMs = 30'000;   // a client that reads nothing for this time is closed
   static constexpr std::int64_t kLingerMs = 2000;   // the client's time to close after the end

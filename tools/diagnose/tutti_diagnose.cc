@@ -11,6 +11,7 @@
 
 #include "monitor/diagnosis.h"
 #include "observe/reader.h"
+#include "place_options.h"
 #include "places.h"
 #include "tools/cli/command.h"
 
@@ -21,9 +22,7 @@ using Json = nlohmann::ordered_json;
 using monitor::CommunicatorFindings;
 using monitor::Finding;
 
-struct Options {
-  std::vector<std::string> places;  // ids of processes, and folders; empty: all processes of this host
-  double after_s = 5;
+struct Options : PlaceOptions {
   bool as_json = false;
 };
 
@@ -136,12 +135,7 @@ int run(const Options& options) {
 Run add_diagnose(CLI::App& app, CLI::App** chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* const command = app.add_subcommand("diagnose", "Name the ranks for which jobs on this host wait");
-  command->add_option("PID|DIR", options->places,
-                      "Processes to read, and folders of TUTTI_FLIGHT_RECORDER; by default all processes of this host "
-                      "that this user may read");
-  command->add_option("--after", options->after_s, "Seconds from which a wait counts as standing still")
-      ->check(CLI::Range(0.1, 1e6))
-      ->capture_default_str();
+  options->add_to(command);
   command->add_flag("--json", options->as_json, "As JSON, with the last call of each rank");
   command->footer(
       "Reads the events that each rank writes into shared memory; it stops no process, and works on stopped ones.\n"

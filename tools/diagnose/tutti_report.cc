@@ -12,6 +12,7 @@
 #include "base/rank_list.h"
 #include "base/standard_output.h"
 #include "monitor/diagnosis.h"
+#include "place_options.h"
 #include "places.h"
 #include "report.h"
 #include "tools/cli/command.h"
@@ -20,9 +21,7 @@
 namespace tutti::internal::tools {
 namespace {
 
-struct Options {
-  std::vector<std::string> places;
-  double after_s = 5;
+struct Options : PlaceOptions {
   std::string output = "report.html";
 };
 
@@ -64,12 +63,7 @@ int run(const Options& options) {
 Run add_report(CLI::App& app, CLI::App** chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* const command = app.add_subcommand("report", "Write what tutti diagnose finds as a page for a browser");
-  command->add_option("PID|DIR", options->places,
-                      "Processes to read, and folders of TUTTI_FLIGHT_RECORDER; by default all processes of this host "
-                      "that this user may read");
-  command->add_option("--after", options->after_s, "Seconds from which a wait counts as standing still")
-      ->check(CLI::Range(0.1, 1e6))
-      ->capture_default_str();
+  options->add_to(command);
   command->add_option("-o,--output", options->output, "File to write; - is standard output")->capture_default_str();
   command->footer(
       "The page has the findings, what to do, who waits for whom, the last operations as a timeline, and a table of "

@@ -92,7 +92,7 @@ TEST_CASE("monitor: the report for programs has NCCL's keys") {
   CHECK((unknown["rank"] == 2 && unknown["host"] == "unknown" && unknown["pid"] == -1));
   CHECK(unknown["status"]["unresponsive"] == false);
   CHECK(communicator["stuck"] == true);
-  // Text says who is behind.
+  // The text names the rank that is behind.
   const std::string text = monitor::ras_text(reading, true);
   CHECK(text.find("communicator 0000000000000abc of 4 ranks: stands still\n") != std::string::npos);
   CHECK(text.find("rank 3 has not called operation 6") != std::string::npos);

@@ -263,7 +263,7 @@ TEST_CASE("events: with TUTTI_METRICS, a reader sees what the rank has measured"
   CHECK(seen().at(1).measures->operations.empty());
 }
 
-TEST_CASE("events: without TUTTI_METRICS there are no measures") {
+TEST_CASE("events: without TUTTI_METRICS, a rank measures nothing") {
   const auto ring = EventRing::open(kCommunicator, 0, 2);
   CHECK_FALSE(ring->measures());
   CHECK_FALSE(seen().at(0).measures);

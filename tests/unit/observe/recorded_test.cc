@@ -248,7 +248,7 @@ TEST_CASE("recorded events: a killed process has ended, even if a child that it 
   ::close(end[0]);
 }
 
-TEST_CASE("recorded events: of an ended process, the last event of its own job counts as its end", "[fork]") {
+TEST_CASE("recorded events: if a process has ended, the last event of its own job is its end", "[fork]") {
   const Folder folder;
   for (const std::uint64_t communicator : {kCommunicator, kCommunicator + 1}) {
     kill_after(

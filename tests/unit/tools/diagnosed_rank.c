@@ -1,8 +1,8 @@
 /* A rank of a job that stands still. Usage: diagnosed_rank RANK HOW: all ranks reduce, then that rank stops itself
  * (stop), calls tuttiCommAgree alone (agree), waits for a byte on its standard input (late) or reduces another count
  * (count), while the others reduce once more; or all ranks wait for a message of the next one (receive); or that rank
- * computes for some milliseconds before each of many reductions (slow); or that rank forks a child, which makes two
- * ranks of its own, and both wait for a byte (fork). */
+ * computes for some milliseconds before each of many reductions (slow); or that rank forks a child (fork). The child
+ * makes two ranks of its own; parent and child then wait for a byte. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
