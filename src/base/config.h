@@ -47,6 +47,9 @@ struct Settings {
   Moves moves = Moves::kOwn;  // TUTTI_AFFINITY: "keep", "own", "start" or "move"
   bool strict = false;     // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
   bool survivors = false;  // TUTTI_SURVIVORS: "on" or "off": whether collectives go on without ranks that die
+  // TUTTI_CHECKSUM: whether each message between two ranks carries a checksum, and results that are alike on all ranks
+  // are compared
+  bool checksum = false;
   // TUTTI_STRAGGLER_MS: then a late rank is left out, if `survivors`; 0: never
   std::int64_t straggler_ms = 0;
   MemoryReads cross_memory = MemoryReads::kAuto;  // TUTTI_CROSS_MEMORY: "never", "auto" (where it is fast), "always"

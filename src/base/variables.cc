@@ -160,6 +160,8 @@ constexpr Variable kVariables[] = {
      &tuttiConfig_t::cross_memory, kWord<&Settings::cross_memory, kCrossMemoryWords>},
     {"TUTTI_CHECK", "strict or off: whether all ranks compare each call", kRankZero, &tuttiConfig_t::check,
      kWord<&Settings::strict, kCheckWords>},
+    {"TUTTI_CHECKSUM", "1: each message carries a checksum, and the ranks compare results; 0: neither", kRankZero,
+     kNoField, kNumber<&Settings::checksum, 0, 1>},
     {"TUTTI_SURVIVORS", "on or off: whether collectives go on without ranks that die", kRankZero,
      &tuttiConfig_t::survivors, kWord<&Settings::survivors, kOnOff>},
     {"TUTTI_STRAGGLER_MS", "milliseconds after which survivor mode leaves out a late rank; 0: never", kRankZero,
