@@ -15,6 +15,7 @@
 #include "epoch/job_summary.h"
 #include "monitor/monitor.h"
 #include "observe/event_ring.h"
+#include "selection/job_text.h"
 
 namespace tutti::internal {
 namespace {
@@ -72,6 +73,10 @@ Communicator::Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDev
       survivors_(*epoch_, failures_),
       operations_(*epoch_, *history_, failures_, device != nullptr),
       queue_(*epoch_, operations_, failures_) {
+  operations_.executor().set_step_log(history_->ring().step_log());
+  if (epoch_->rank() == 0 && history_->ring().traces()) {
+    history_->ring().set_job([this] { return selection::text_of(epoch_->plans().model()); });
+  }
   if (device != nullptr) device_ = std::make_unique<DeviceCalls>(std::move(device), *epoch_, failures_, queue_);
 }
 

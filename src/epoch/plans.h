@@ -64,6 +64,7 @@ class Plans {
   // Whether it may take long: if it has to prove the schedule, or to wait for rank 0's decision.
   [[nodiscard]] bool takes_long(Collective collective, int root, std::size_t bytes,
                                 Demand demand = Demand::kNone) const;
+  [[nodiscard]] const selection::JobModel& model() const { return *model_; }
   [[nodiscard]] Decisions& decisions() { return decisions_; }
   // Only the links, for sends and receives. Null: all exist.
   std::unique_ptr<Making> begin_links(std::vector<int> peers);

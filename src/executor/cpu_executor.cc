@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "os/look_again.h"
+#include "os/ticks.h"
 
 namespace tutti::internal::executor {
 
@@ -90,14 +91,28 @@ Result<Progress> CpuExecutor::advance(std::int64_t now_ns) {
 inline Status CpuExecutor::begin(const Operation& op, std::uint32_t number, std::size_t done) {
   by_lanes_ = false;
   at_ = nullptr;
+  if (all_steps_ != nullptr) [[unlikely]]
+    begin_log(op, number);
   if (op.bytes <= op.plan->small_bytes) [[likely]] {
     waiter_.begin(*this, op.bytes, number);
-    return run_in_order(op, op.located, done);
+    return steps_ == nullptr ? run_in_order(op, op.located, done) : run_in_order<true>(op, op.located, done);
   }
-  if (begin_large(op, number)) return run_in_order(op, nullptr, 0);
+  if (begin_large(op, number)) {
+    return steps_ == nullptr ? run_in_order(op, nullptr, 0) : run_in_order<true>(op, nullptr, 0);
+  }
   by_lanes_ = true;
   lanes_.begin(op);
   return {};
+}
+
+void CpuExecutor::begin_log(const Operation& op, std::uint32_t number) {
+  // A check before an operation is not in the trace.
+  all_steps_->forget();
+  const bool kept = !is_check(op.fingerprint) &&
+                    all_steps_->begin({number, op.plan->identity.hash, op.bytes,
+                                       static_cast<std::uint32_t>(op.element_bytes), op.table != nullptr});
+  steps_ = kept ? all_steps_ : nullptr;
+  lanes_.set_step_log(steps_);
 }
 
 // -- In order.
@@ -167,14 +182,23 @@ inline Status CpuExecutor::receive_all(const Operation& op, const LocatedStep& s
   return {};
 }
 
+template <bool kTraced>
 Status CpuExecutor::run_in_order(const Operation& op, const LocatedSteps* located, std::size_t done) {
   if (located == nullptr) {
     locate_all(op, &located_);
     located = &located_;
   }
   for (const LocatedStep& s : std::span(located->steps).subspan(done)) {
+    [[maybe_unused]] const std::uint64_t begun = kTraced ? ticks() : 0;
+    const auto note = [&] {
+      if constexpr (kTraced) {
+        const Step& step = s.step->step;
+        steps_->add({s.step->index, static_cast<std::uint32_t>(step.kind), step.peer, s.bytes, begun, ticks()});
+      }
+    };
     if (s.step->link == nullptr) {
       run_local(op, s.step->step, s.at, s.bytes, false);
+      note();
       continue;
     }
     std::size_t moved = 0;
@@ -186,6 +210,7 @@ Status CpuExecutor::run_in_order(const Operation& op, const LocatedSteps* locate
       lanes_.take_over(op, s.step->index, moved);
       return {};
     }
+    note();
   }
   return {};
 }

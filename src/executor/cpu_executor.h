@@ -53,17 +53,21 @@ class CpuExecutor final : private Waiting {
   // Whether no peer touches the failed operation's buffers any more. That may take as long as a peer is stopped.
   static bool reclaimed(const Operation& operation);
   static void reclaim(const Operation& operation);
+  // Where the steps of each operation are kept, which outlives this. Null: nowhere.
+  void set_step_log(observe::StepLog* log) { all_steps_ = log; }
   // Whether run() has failed with a kMismatch that does not say what the peer calls differently.
   [[nodiscard]] bool unexplained() const { return unexplained_ || lanes_.unexplained(); }
 
  private:
   void list(std::vector<Waiting::For>* lanes) const override;
   Status begin(const Operation& op, std::uint32_t number, std::size_t done);
+  void begin_log(const Operation& op, std::uint32_t number);
   // Whether an operation of more than Plan::small_bytes runs in schedule order. If so, prepares the links.
   bool begin_large(const Operation& op, std::uint32_t number);
 
   // -- in order (cpu_executor.cc). The steps that are left continue by lanes.
-  // Begins with step `done`. located: null if the steps are not located yet.
+  // Begins with step `done`. located: null if the steps are not located yet. kTraced: the steps are kept.
+  template <bool kTraced = false>
   Status run_in_order(const Operation& op, const LocatedSteps* located, std::size_t done);
   // Both return before all bytes of the step have moved, without an error, if they would have to wait for long, or at
   // all if the driver waits.
@@ -88,6 +92,8 @@ class CpuExecutor final : private Waiting {
   bool waits_ = false;               // if nothing moves; otherwise the driver of several operations waits
   bool by_lanes_ = false;            // the current operation runs by lanes
   bool unexplained_ = false;
+  observe::StepLog* all_steps_ = nullptr;
+  observe::StepLog* steps_ = nullptr;  // of the current operation; null: they are not kept
 };
 
 template <class Store>

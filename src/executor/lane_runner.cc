@@ -45,6 +45,7 @@ void LaneRunner::begin(const Operation& op) {
   open_slices_ = 0;
   next_lane_ = 0;
   states_.resize(std::max(states_.size(), std::size_t{kWindow} * plan.schedule.steps.size()));
+  marks_.begin(states_.size());
   lanes_left_.assign(kWindow, 0);
   cursors_.assign(plan.lanes.size(), {});
   for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
@@ -64,8 +65,7 @@ void LaneRunner::begin(const Operation& op) {
   combines_ = op.combines();
 }
 
-// Continues an operation whose steps before `index` are done, with `done` bytes of that step, as if it had run by lanes
-// until now. No message used zero copy, and no buffers were advertised: nothing that lanes add is open.
+// As if it had run by lanes until now: nothing that lanes add is open.
 void LaneRunner::take_over(const Operation& op, std::uint32_t index, std::size_t done) {
   begin(op);
   direct_puts_ = false;
@@ -73,6 +73,7 @@ void LaneRunner::take_over(const Operation& op, std::uint32_t index, std::size_t
   for (std::uint32_t i = 0; i < index; ++i) {
     StepState& state = state_of(0, i);
     state.done = state.released = state.size;
+    marks_.leave_out(i);
   }
   state_of(0, index).done = done;
   const FusedReduce& fused_reduce = op.plan->fused_reduce[index];
@@ -90,6 +91,7 @@ bool LaneRunner::open_slice(std::uint32_t slice) {
   if (slice < open_slices_) return true;
   if (lanes_left_[slice % kWindow] != 0) return false;
   open_states(slice);
+  if (marks_.keeps()) marks_.reset(place_of(slice, 0), op_->plan->schedule.steps.size());
   if (direct_puts_) advertise_buffers(slice);
   lanes_left_[slice % kWindow] = static_cast<std::uint32_t>(op_->plan->lanes.size());
   open_slices_ = slice + 1;
@@ -148,6 +150,7 @@ bool LaneRunner::finished() const {
 }
 
 // If a look ends early, the next one begins with the following lane, so that no lane is neglected.
+template <bool kTraced>
 bool LaneRunner::move_lanes(std::size_t most) {
   const auto lanes = static_cast<std::uint32_t>(op_->plan->lanes.size());
   bytes_left_ = most;
@@ -155,13 +158,13 @@ bool LaneRunner::move_lanes(std::size_t most) {
   for (std::uint32_t i = 0; i < lanes && bytes_left_ != 0; ++i) {
     const std::uint32_t lane = next_lane_;
     next_lane_ = lane + 1 == lanes ? 0 : lane + 1;
-    moved |= advance_lane(lane);
+    moved |= advance_lane<kTraced>(lane);
   }
   return moved;
 }
 
 Result<Progress> LaneRunner::look(std::size_t most) {
-  const bool moved = move_lanes(most);
+  const bool moved = marks_.keeps() ? move_lanes<true>(most) : move_lanes<false>(most);
   if (!status_.is_ok()) [[unlikely]]
     return status_;
   if (moved) {
@@ -196,6 +199,7 @@ void LaneRunner::list(std::vector<Waiting::For>* lanes) const {
   }
 }
 
+template <bool kTraced>
 bool LaneRunner::advance_lane(std::uint32_t index) {
   const Lane& lane = op_->plan->lanes[index];
   Cursor& c = cursors_[index];
@@ -206,7 +210,7 @@ bool LaneRunner::advance_lane(std::uint32_t index) {
     if (state.done < state.size) {
       current_slice_ = c.slice;
       const std::size_t before = state.done;
-      moved |= work(index, step, state);
+      moved |= kTraced ? work_traced(index, step, state) : work(index, step, state);
       bytes_left_ -= std::min(bytes_left_, state.done - before);
       // Moves one piece, then the other lanes continue, unless the step is done.
       if (state.done < state.size) break;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "executor/operation.h"
+#include "executor/step_marks.h"
 #include "executor/steps.h"
 #include "executor/waiter.h"
 
@@ -55,6 +56,8 @@ class LaneRunner {
   // `waiter` outlives it.
   explicit LaneRunner(Waiter& waiter, const CpuTuning& tuning) : waiter_(waiter), tuning_(tuning) {}
 
+  // For the next operation. Null: its steps are not kept.
+  void set_step_log(observe::StepLog* log) { marks_.set_log(log); }
   // run(), or advance() until it is done, must follow; the operation outlives that.
   void begin(const Operation& op);
   // The same for an operation whose steps before `index` are done, with `done` bytes of that step. No message used zero
@@ -93,7 +96,8 @@ class LaneRunner {
   [[nodiscard]] static std::uint32_t count_slices(const Operation& op);
   // One look at the lanes, until `most` bytes have moved. kIdle: the caller waits for peers.
   Result<Progress> look(std::size_t most);
-  // Whether any bytes moved; an error is in status_.
+  // Whether any bytes moved; an error is in status_. kTraced: the steps are kept.
+  template <bool kTraced>
   bool move_lanes(std::size_t most);
   bool open_slice(std::uint32_t slice);
   void open_states(std::uint32_t slice);
@@ -106,8 +110,10 @@ class LaneRunner {
   }
   void leave_slice(std::uint32_t slice) { --lanes_left_[slice % kWindow]; }
   // Moves everything that can move. Returns whether any did; an error is in status_.
+  template <bool kTraced>
   bool advance_lane(std::uint32_t lane);
   bool work(std::uint32_t lane, std::uint32_t index, StepState& state);
+  bool work_traced(std::uint32_t lane, std::uint32_t index, StepState& state);
   bool send_some(const Lane& lane, const schedule::Step& step, StepState& state, std::size_t limit);
   bool receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit);
   bool forward_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
@@ -125,8 +131,11 @@ class LaneRunner {
   // Whether any sends were released.
   bool release_sends(std::uint32_t lane);
   [[nodiscard]] std::size_t ready_limit(std::uint32_t index, const StepState& state) const;
+  [[nodiscard]] std::size_t place_of(std::uint32_t slice, std::uint32_t index) const {
+    return (slice % kWindow) * op_->plan->schedule.steps.size() + index;
+  }
   [[nodiscard]] StepState& state_of(std::uint32_t slice, std::uint32_t index) {
-    return states_[(slice % kWindow) * op_->plan->schedule.steps.size() + index];
+    return states_[place_of(slice, index)];
   }
   bool fail(Status status) {
     status_ = std::move(status);
@@ -155,6 +164,7 @@ class LaneRunner {
   bool streaming_ = false;           // outputs are written past the cache
   bool direct_puts_ = false;         // peers may write results into this rank's output, and it into theirs
   bool combines_ = false;            // the operation reduces
+  StepMarks marks_;
   Status status_;
 };
 

@@ -35,7 +35,7 @@ std::unique_ptr<EventRing> EventRing::open(std::uint64_t communicator, int rank,
   std::unique_ptr<EventRing> made;
   if (place.ring == nullptr) {
     made = unshared();
-    made->trace_ = Trace::open(communicator, rank, ranks);
+    made->open_trace(communicator, rank, ranks);
     return made;
   }
   if (place.measures != nullptr) (void)ns_of_ticks(1);  // now, and not in the first operation
@@ -48,8 +48,13 @@ std::unique_ptr<EventRing> EventRing::open(std::uint64_t communicator, int rank,
   made->at().rank = rank;
   made->at().ranks = ranks;
   made->at().communicator.store(communicator, std::memory_order_release);
-  made->trace_ = Trace::open(communicator, rank, ranks);
+  made->open_trace(communicator, rank, ranks);
   return made;
+}
+
+void EventRing::open_trace(std::uint64_t communicator, int rank, int ranks) {
+  trace_ = Trace::open(communicator, rank, ranks);
+  if (trace_ != nullptr) steps_ = std::make_unique<StepLog>();
 }
 
 EventRing::~EventRing() {
@@ -135,15 +140,34 @@ void EventRing::measure_collective(Collective collective, std::uint64_t bytes) {
         {number, call.call.load(std::memory_order_relaxed), call.root.load(std::memory_order_relaxed),
          call.count.load(std::memory_order_relaxed), call.plan.load(std::memory_order_relaxed)},
         times, call.waited.load(std::memory_order_relaxed));
+    add_steps(number);
   }
   measure({static_cast<int>(collective), bytes, 0, number}, times);
+}
+
+// If the executor has kept the steps of this operation, which has ended. Of several that have run as one, they are the
+// first one's.
+void EventRing::add_steps(std::uint32_t number) {
+  if (!steps_->wanted() || steps_->operation().number != number) return;
+  trace_->add_steps(*steps_);
+  steps_->forget();
+  if (!job_) return;
+  // Without memory for the text, there are no predictions.
+  const Status named = guarded([this] {
+    trace_->name_job(std::exchange(job_, nullptr)());
+    return Status();
+  });
+  (void)named;
 }
 
 // The times of all parts together are the time of the whole.
 void EventRing::measure_part(const CallWords& call, Collective collective, std::uint64_t bytes, std::uint64_t all_bytes,
                              std::uint64_t ended) {
   const Times times{entered_, ended};
-  if (trace_ != nullptr) trace_->add_collective(call, times, 0);
+  if (trace_ != nullptr) {
+    trace_->add_collective(call, times, 0);
+    add_steps(call.number);
+  }
   const double share = static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(all_bytes, 1));
   const auto own = static_cast<std::uint64_t>(static_cast<double>(ended - entered_) * share);
   measure({static_cast<int>(collective), bytes, 0, call.number}, {entered_, entered_ + own});
@@ -151,7 +175,10 @@ void EventRing::measure_part(const CallWords& call, Collective collective, std::
 
 void EventRing::measure_transfer(bool sends, int peer, std::uint64_t bytes, std::uint64_t ended) {
   const Times times{entered_, ended};
-  if (trace_ != nullptr) trace_->add_transfer(sends, peer, bytes, times);
+  if (trace_ != nullptr) {
+    trace_->add_transfer(sends, peer, bytes, times);
+    steps_->forget();  // a transfer has one step, of which the trace has as much already
+  }
   measure({sends ? kSends : kReceives, bytes, 0, 0}, times);
 }
 

@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "observe/event_file.h"
@@ -54,6 +57,11 @@ class EventRing {
                     std::uint64_t ended);
   void measure_transfer(bool sends, int peer, std::uint64_t bytes, std::uint64_t ended);
 
+  // Where the executor keeps the steps of each operation; null: nowhere, because the ring does not trace.
+  [[nodiscard]] StepLog* step_log() const { return steps_.get(); }
+  // The text of Trace::name_job(), which is asked for at most once, with the first steps that are kept.
+  void set_job(std::function<std::string()> text) { job_ = std::move(text); }
+
   // While it exists, the rank is in this call, beside its operations; of nested ones the outermost counts. Any thread.
   class Agreeing {
    public:
@@ -75,14 +83,18 @@ class EventRing {
   std::int64_t set_mark();
   EventRing(const RingPlace& place, std::unique_ptr<Unshared> unshared);
   void measure(Measured operation, const Times& times);
+  void open_trace(std::uint64_t communicator, int rank, int ranks);
+  void add_steps(std::uint32_t number);
 
   const RingPlace place_;
   Ring* const ring_ = place_.ring;
   const std::unique_ptr<Unshared> unshared_;  // null: it lies in the file
   Measures* const measures_ = place_.measures;
   std::unique_ptr<Trace> trace_;
-  LongWait longest_;           // of the operation that runs
-  std::uint64_t entered_ = 0;  // ticks
+  std::unique_ptr<StepLog> steps_;    // if there is a trace
+  std::function<std::string()> job_;  // empty: none, or written
+  LongWait longest_;                  // of the operation that runs
+  std::uint64_t entered_ = 0;         // ticks
 };
 
 }  // namespace tutti::internal::observe

@@ -44,11 +44,12 @@ class TraceFile final : public ForkAware {
   }
 
   // Null: there is no room. The chunk has its header.
-  std::byte* take_chunk(const ChunkOwner& owner, std::size_t bytes) {
+  std::byte* take_chunk(const ChunkOwner& owner, std::size_t bytes, bool* in_first_half) {
     const MutexLock lock(mutex_);
     if (state_ != State::kOpen) return nullptr;
     set_mark();
     const std::size_t at = header_->bytes.load(std::memory_order_relaxed);
+    *in_first_half = at < kMostTraceBytes / 2;
     Status made = at + bytes > kMostTraceBytes ? Status::system("it is full", ENOSPC) : Status();
     if (made.is_ok()) made = allocate_file(fd_.get(), at, bytes);
     void* mapped = MAP_FAILED;
@@ -146,7 +147,7 @@ Trace::~Trace() {
 bool Trace::take_chunk() {
   if (chunk_ != nullptr) trace_file.get().give_back(chunk_, chunk_bytes_);
   chunk_bytes_ = chunk_bytes_ == 0 ? kFirstChunkBytes : kChunkBytes;
-  chunk_ = trace_file.get().take_chunk(owner_, chunk_bytes_);
+  chunk_ = trace_file.get().take_chunk(owner_, chunk_bytes_, &keeps_steps_);
   records_ = 0;
   return chunk_ != nullptr;
 }
@@ -189,9 +190,52 @@ void Trace::name_plan(std::uint32_t hash, std::string_view text) {
   plan.kind = TraceRecord::kPlan;
   plan.hash = hash;
   std::memcpy(plan.text.data(), text.data(), std::min(text.size(), plan.text.size() - 1));
-  TraceRecord record;
-  std::memcpy(&record, &plan, sizeof record);
-  (void)add(record);
+  (void)add_as_record(plan);
+}
+
+template <class Record>
+bool Trace::add_as_record(const Record& record) {
+  TraceRecord same;
+  std::memcpy(&same, &record, sizeof same);
+  return add(same);
+}
+
+void Trace::add_steps(const StepLog& log) {
+  if (!keeps_steps_) return;
+  const StepsOf& of = log.operation();
+  if (!add_as_record(OperationRecord{TraceRecord::kOperation, of.number, of.plan, of.element_bytes, of.bytes,
+                                     log.left_out(), of.uneven ? 1u : 0u})) {
+    return;
+  }
+  const std::vector<StepTimes>& steps = log.steps();
+  for (std::size_t i = 0; i < steps.size(); i += StepsRecord::kSteps) {
+    StepsRecord record{};
+    record.kind = TraceRecord::kSteps;
+    record.used = static_cast<std::uint32_t>(std::min(StepsRecord::kSteps, steps.size() - i));
+    for (std::uint32_t j = 0; j < record.used; ++j) {
+      const StepTimes& step = steps[i + j];
+      const std::uint64_t bytes = std::min(step.bytes, StepsRecord::kMostBytes);
+      record.begun[j] = step.begun;
+      record.ended[j] = step.ended;
+      record.peers[j] = step.peer;
+      record.steps[j] = (step.step & ((1u << StepsRecord::kIndexBits) - 1)) | step.kind << StepsRecord::kIndexBits |
+                        static_cast<std::uint32_t>(bytes >> 32) << (StepsRecord::kIndexBits + StepsRecord::kKindBits);
+      record.bytes[j] = static_cast<std::uint32_t>(bytes);
+    }
+    if (!add_as_record(record)) return;
+  }
+}
+
+void Trace::name_job(std::string_view text) {
+  for (std::uint32_t part = 0; !text.empty(); ++part) {
+    JobRecord record{};
+    record.kind = TraceRecord::kJob;
+    record.part = part;
+    const std::size_t length = std::min(text.size(), record.text.size());
+    std::memcpy(record.text.data(), text.data(), length);
+    text.remove_prefix(length);
+    if (!add_as_record(record)) return;
+  }
 }
 
 }  // namespace tutti::internal::observe

@@ -77,6 +77,67 @@ TracedOperation operation_of(const TraceRecord& record, const TickClock& clock, 
   return operation;
 }
 
+TracedSteps steps_of(const OperationRecord& record) {
+  TracedSteps steps;
+  steps.number = record.number;
+  steps.plan = record.plan;
+  steps.bytes = record.bytes;
+  steps.element_bytes = std::max<std::uint32_t>(record.element_bytes, 1);
+  steps.uneven = record.uneven != 0;
+  steps.left_out = record.left_out;
+  return steps;
+}
+
+void add_steps(const StepsRecord& record, const TickClock& clock, int ranks, TracedSteps* steps) {
+  constexpr std::uint32_t kIndex = (1u << StepsRecord::kIndexBits) - 1;
+  constexpr std::uint32_t kKind = (1u << StepsRecord::kKindBits) - 1;
+  for (std::size_t i = 0; i < std::min<std::size_t>(record.used, StepsRecord::kSteps); ++i) {
+    TracedStep step;
+    const std::uint32_t upper = record.steps[i] >> StepsRecord::kIndexBits;
+    step.step = record.steps[i] & kIndex;
+    step.kind = upper & kKind;
+    step.bytes = std::uint64_t{upper >> StepsRecord::kKindBits} << 32 | record.bytes[i];
+    step.peer = std::clamp(record.peers[i], -1, ranks - 1);
+    step.begun_ns = clock.ns_of(record.begun[i]);
+    step.ended_ns = std::max(step.begun_ns, clock.ns_of(record.ended[i]));
+    steps->steps.push_back(step);
+  }
+}
+
+template <class Record>
+Record as(const TraceRecord& record) {
+  static_assert(sizeof(Record) == sizeof(TraceRecord));
+  Record other;
+  std::memcpy(&other, &record, sizeof other);
+  return other;
+}
+
+void read_record(const TraceRecord& record, const TickClock& clock, TracedRank* rank) {
+  switch (record.kind) {
+    case TraceRecord::kCollective:
+    case TraceRecord::kSend:
+    case TraceRecord::kReceive:
+      if (record.begun != 0) rank->operations.push_back(operation_of(record, clock, rank->ranks));
+      return;
+    case TraceRecord::kPlan: {
+      const auto plan = as<PlanRecord>(record);
+      rank->plans[plan.hash] = text_of(plan.text);
+      return;
+    }
+    case TraceRecord::kOperation: rank->steps.push_back(steps_of(as<OperationRecord>(record))); return;
+    case TraceRecord::kSteps:
+      if (!rank->steps.empty()) add_steps(as<StepsRecord>(record), clock, rank->ranks, &rank->steps.back());
+      return;
+    case TraceRecord::kJob: {
+      const auto job = as<JobRecord>(record);
+      if (job.part == 0) rank->job.clear();
+      rank->job.append(job.text.data(), ::strnlen(job.text.data(), job.text.size()));
+      return;
+    }
+    default: return;
+  }
+}
+
 void read_chunk(const std::byte* chunk, const TickClock& clock, TracedProcess* process) {
   const auto& header = *reinterpret_cast<const ChunkHeader*>(chunk);
   const std::uint32_t records = std::min(header.records.load(), records_of(header.bytes));
@@ -86,18 +147,12 @@ void read_chunk(const std::byte* chunk, const TickClock& clock, TracedProcess* p
     return one.communicator == header.communicator && one.rank == header.rank && one.ranks == header.ranks;
   });
   if (rank == process->ranks.end()) {
-    rank = process->ranks.insert(rank, TracedRank{header.communicator, header.rank, header.ranks, {}, {}});
+    rank = process->ranks.insert(rank, TracedRank{header.communicator, header.rank, header.ranks, {}, {}, {}, {}});
   }
   for (std::uint32_t i = 1; i <= records; ++i) {
     TraceRecord record;
     std::memcpy(&record, chunk + i * sizeof record, sizeof record);
-    if (record.kind == TraceRecord::kPlan) {
-      PlanRecord plan;
-      std::memcpy(&plan, &record, sizeof plan);
-      rank->plans[plan.hash] = text_of(plan.text);
-    } else if (record.kind >= TraceRecord::kCollective && record.kind <= TraceRecord::kReceive && record.begun != 0) {
-      rank->operations.push_back(operation_of(record, clock, rank->ranks));
-    }
+    read_record(record, clock, &*rank);
   }
 }
 

@@ -26,6 +26,27 @@ struct TracedOperation {
   std::uint32_t plan = 0;      // 0: not known
 };
 
+// A step as it ran (step_log.h).
+struct TracedStep {
+  std::uint32_t step = 0;  // its index in the schedule
+  std::uint32_t kind = 0;  // schedule::StepKind
+  std::int32_t peer = -1;
+  std::uint64_t bytes = 0;
+  std::int64_t begun_ns = 0;  // CLOCK_MONOTONIC of the host
+  std::int64_t ended_ns = 0;  // not before begun_ns
+};
+
+// The steps of a collective.
+struct TracedSteps {
+  std::uint32_t number = 0;  // of the collective; of several that ran as one, of the first
+  std::uint32_t plan = 0;
+  std::uint64_t bytes = 0;  // of the whole vector
+  std::uint32_t element_bytes = 1;
+  bool uneven = false;         // its blocks have different sizes
+  std::uint64_t left_out = 0;  // steps that are not there
+  std::vector<TracedStep> steps;
+};
+
 // A rank in one communicator.
 struct TracedRank {
   std::uint64_t communicator = 0;  // the same on all of its ranks
@@ -33,6 +54,8 @@ struct TracedRank {
   int ranks = 0;
   std::vector<TracedOperation> operations;     // in the order in which they ended
   std::map<std::uint32_t, std::string> plans;  // by the number in the operations
+  std::vector<TracedSteps> steps{};            // of some of the collectives, in their order
+  std::string job{};                           // selection/job_text.h; empty if another rank has it
 };
 
 struct TracedProcess {

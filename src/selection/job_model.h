@@ -55,6 +55,8 @@ class JobModel {
   // The smallest number of network ports of a host with ranks; at least 1.
   [[nodiscard]] int ports() const { return ports_; }
   [[nodiscard]] const JobCosts& costs() const { return costs_; }
+  // With the ports' speed.
+  [[nodiscard]] const topology::Graph& graph() const { return graph_; }
   // Microseconds with root 0: for up to 16 ranks, of one call among several in a row; for more, of a single call. The
   // result is stored. Infinity: unknown, such as for an algorithm that supports these ranks, but not the number of
   // ranks that is simulated.

@@ -23,7 +23,7 @@ ALLOWED = {
     "transport": {"base", "os", "memory", "net", "join"},
     "topology": {"schedule", "algorithms", "base", "os"},
     "selection": {"topology", "schedule", "algorithms", "base", "os"},
-    "executor": {"schedule", "transport", "reduction", "base", "os"},
+    "executor": {"schedule", "transport", "reduction", "observe", "base", "os"},
     "monitor": {"base", "os", "control", "executor", "net", "observe"},
     "calls": {"base", "os", "executor", "memory", "reduction", "schedule"},
     "streams": {"base", "os", "executor"},

@@ -9,21 +9,9 @@
 
 #include "base/status.h"
 #include "observe/trace_reader.h"
+#include "tools/trace/alignment.h"
 
 namespace tutti::internal::tools {
-
-// The time of a host is moved by `ns` to become that of the first host.
-struct HostShift {
-  std::string host;
-  std::int64_t ns = 0;
-  // How far off it can be; negative: no operation connects it with the first host, and the time is that of its own
-  // real-time clock.
-  std::int64_t uncertain_ns = 0;
-};
-
-// By TracedProcess::machine. No rank ends an operation before the rank begins of which it needs data: each operation of
-// ranks of two hosts bounds the difference of their clocks. The middle of what all operations allow counts.
-std::map<std::string, HostShift> align(const std::vector<observe::TracedProcess>& processes);
 
 // How the calls of one rank compare with those of the others in its communicator.
 struct RankSummary {
@@ -45,12 +33,15 @@ struct MergedTrace {
   std::vector<RankSummary> ranks;          // by communicator and rank, large communicators first
   std::uint64_t operations = 0;
   std::uint64_t dropped = 0;
+  std::uint64_t steps = 0;
+  std::string unpredicted;   // why the steps of some operations have no predictions; empty: all have
   std::int64_t span_ns = 0;  // from the first begin to the last end
 };
 
 // Writes all operations in the trace event format (JSON), which Perfetto and chrome://tracing open: processes, a row
-// for each rank of a communicator, a slice for each operation, an arrow from each send to its receive, and one from a
-// rank that is late to those that wait for it. kSystemError: the file cannot be written.
+// for each rank of a communicator, a slice for each operation, rows for its
+// steps and for those that the simulator predicts, an arrow from each send to its receive, and one from a rank that is
+// late to those that wait for it. kSystemError: the file cannot be written.
 Result<MergedTrace> write_merged(const std::vector<observe::TracedProcess>& processes, const std::string& path);
 
 }  // namespace tutti::internal::tools

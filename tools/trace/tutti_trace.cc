@@ -78,6 +78,9 @@ int run(const Options& options) {
                                   traced.processes.size(), static_cast<double>(merged->span_ns) / 1e9, options.output)
                           .c_str());
   if (merged->dropped > 0) std::printf("%s\n", fmt::format("{} operations had no room", merged->dropped).c_str());
+  if (!merged->unpredicted.empty()) {
+    std::printf("%s\n", fmt::format("some steps have no prediction: {}", merged->unpredicted).c_str());
+  }
   print_hosts(*merged);
   print_ranks(*merged);
   return flush_standard_output().is_ok() ? kExitOk : kExitFailure;

@@ -118,6 +118,54 @@ TEST_CASE("trace: all operations of a killed process, over several chunks and co
   CHECK(second.operations[1].count == 4);
 }
 
+TEST_CASE("trace: steps of an operation, and the description of the job", "[fork]") {
+  const Folder folder;
+  const std::string job(1000, 'j');
+  constexpr std::uint64_t kLong = (std::uint64_t{1} << 33) + 5;
+  in_process(folder.path(), [&] {
+    const auto trace = Trace::open(77, 1, 4);
+    StepLog log;
+    CHECK_FALSE(log.begin({1, 9, kAllStepsBytes - 1, 4}));
+    for (const std::uint32_t number : {2u, 2 * kStepsPeriod}) {
+      add(trace.get(), number, 4);
+      if (!log.begin({number, 9, number == 2 ? kAllStepsBytes : 8, 4, number == 2})) ::_exit(1);
+      for (std::uint32_t i = 0; i < 5; ++i) log.add({i, i % 5, static_cast<int>(i) - 1, kLong + i, ticks(), ticks()});
+      if (number == 2) {
+        for (std::size_t i = 5; i < kMostSteps + 3; ++i) log.add({7, 0, 2, 1, ticks(), ticks()});
+      }
+      trace->add_steps(log);
+    }
+    trace->name_job(job);
+  });
+  const std::vector<TracedProcess> processes = folder.read();
+  REQUIRE(processes.size() == 1);
+  REQUIRE(processes[0].ranks.size() == 1);
+  const TracedRank& rank = processes[0].ranks[0];
+  CHECK(rank.operations.size() == 2);
+  CHECK(rank.job == job);
+  REQUIRE(rank.steps.size() == 2);
+  CHECK(rank.steps[0].number == 2);
+  CHECK(rank.steps[0].uneven);
+  CHECK(rank.steps[0].left_out == 3);
+  CHECK(rank.steps[0].steps.size() == kMostSteps);
+  const TracedSteps& steps = rank.steps[1];
+  CHECK(steps.number == 2 * kStepsPeriod);
+  CHECK(steps.plan == 9);
+  CHECK(steps.bytes == 8);
+  CHECK(steps.element_bytes == 4);
+  CHECK_FALSE(steps.uneven);
+  REQUIRE(steps.steps.size() == 5);
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    const TracedStep& step = steps.steps[i];
+    CHECK(step.step == i);
+    CHECK(step.kind == i % 5);
+    CHECK(step.peer == static_cast<int>(i) - 1);
+    CHECK(step.bytes == kLong + i);
+    CHECK(step.begun_ns >= rank.operations[1].begun_ns);
+    CHECK(step.ended_ns >= step.begun_ns);
+  }
+}
+
 TEST_CASE("trace: a forked child writes its own", "[fork]") {
   const Folder folder;
   in_process(folder.path(), [] {
@@ -170,6 +218,11 @@ TEST_CASE("trace: damaged files", "[fork]") {
   in_process(folder.path(), [] {
     const auto trace = Trace::open(77, 0, 2);
     for (std::uint32_t i = 1; i <= 10; ++i) add(trace.get(), i, 4);
+    StepLog log;
+    log.begin({10, 9, kAllStepsBytes, 4});
+    for (std::uint32_t i = 0; i < 9; ++i) log.add({i, 0, 1, 64, ticks(), ticks()});
+    trace->add_steps(log);
+    trace->name_job("a job");
   });
   const std::string path = find_recorded(folder.path(), kTraceKind)->at(0);
   std::ifstream file(path, std::ios::binary);
@@ -187,7 +240,7 @@ TEST_CASE("trace: damaged files", "[fork]") {
       damaged[8 + (state >> 8) % (damaged.size() - 8)] = static_cast<char>(state >> 4);
     }
     // Most of a chunk is empty; what counts is at its beginning.
-    damaged[kTraceHeaderBytes + 8 + round % 120] = static_cast<char>(state);
+    damaged[kTraceHeaderBytes + 8 + round % 1200] = static_cast<char>(state);
     { std::ofstream(path, std::ios::binary) << damaged; }
     REQUIRE(read_traces(folder.path()).is_ok());
   }

@@ -30,16 +30,55 @@ def merge(folder):
         return json.load(file)["traceEvents"], told
 
 
-def by_row(events):
+def by_row(events, category="tutti"):
     rows = collections.defaultdict(list)
     for event in events:
-        if event["ph"] == "X":
+        if event["ph"] == "X" and event["cat"] == category:
             rows[event["pid"], event["tid"]].append(event)
     return rows
 
 
+def check_steps(events):
+    """Each row has the steps of one lane; they lie in their operations, and their messages match."""
+    operations = {}  # by process and number
+    for row, slices in by_row(events).items():
+        for slice in slices:
+            operations[row[0], slice["args"]["number"]] = slice
+    stepped = collections.defaultdict(list)
+    for row, slices in by_row(events, "step").items():
+        for before, after in zip(slices, slices[1:]):
+            assert before["ts"] + before["dur"] <= after["ts"] + 0.002, (before, after)
+        for slice in slices:
+            operation = operations[row[0], slice["args"]["number"]]
+            assert operation["ts"] - 0.002 <= slice["ts"], (operation, slice)
+            assert slice["ts"] + slice["dur"] <= operation["ts"] + operation["dur"] + 0.002, (operation, slice)
+            stepped[slice["args"]["number"]].append((row[0], slice))
+    assert len(stepped) > 100, stepped.keys()
+    for number, steps in stepped.items():
+        assert len({process for process, _ in steps}) == RANKS, number
+        sent = sum(slice["args"]["bytes"] for _, slice in steps if slice["name"].startswith("send"))
+        received = sum(slice["args"]["bytes"] for _, slice in steps if slice["name"].startswith("receive"))
+        assert sent == received > 0, (number, sent, received)
+    # All long operations have steps, and a few of the short ones.
+    for (_, number), operation in operations.items():
+        if operation["name"] != "all_reduce":
+            continue
+        count = int(operation["args"]["call"].split("count ")[1].split(",")[0])
+        assert count < 65536 or number in stepped, operation
+    # What the simulator predicts begins with the operation.
+    predicted = collections.defaultdict(list)
+    for row, slices in by_row(events, "predicted").items():
+        for slice in slices:
+            predicted[row[0], slice["args"]["number"]].append(slice)
+    assert {number for _, number in predicted} == stepped.keys(), stepped.keys() - {number for _, number in predicted}
+    for key, slices in predicted.items():
+        assert -0.002 <= min(slice["ts"] for slice in slices) - operations[key]["ts"], key
+        assert operations[key]["args"]["plan"].startswith(f"by {slices[0]['args']['algorithm']}, "), key
+
+
 with tempfile.TemporaryDirectory() as folder:
     events, told = trace(folder, all_reduce_perf, "-p", str(RANKS), "-b", "8", "-e", "1M", "-f", "8", "-n", "300")
+    check_steps(events)
     rows = by_row(events)
     assert sum(len(slices) for slices in rows.values()) == int(told.split()[0]), told
     # Each communicator has as many rows as ranks, with the same calls.
@@ -68,7 +107,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 with tempfile.TemporaryDirectory() as folder:
     events, told = trace(folder, sendrecv_perf, "-p", str(RANKS), "-b", "8", "-e", "64K", "-f", "8", "-n", "50")
-    slices = [event for event in events if event["ph"] == "X"]
+    slices = [event for event in events if event["ph"] == "X" and event["cat"] == "tutti"]
     sends = [event for event in slices if event["name"] == "send"]
     receives = [event for event in slices if event["name"] == "recv"]
     assert len(sends) == len(receives) > 5 * 50 * RANKS, (len(sends), len(receives))
