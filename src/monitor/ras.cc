@@ -7,6 +7,7 @@
 #include <cctype>
 #include <climits>
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,7 +29,7 @@ namespace tutti::internal::monitor {
 namespace {
 
 constexpr std::int64_t kNewsMs = 1000;
-// Reading takes at most a tenth of the thread's time, however many clients ask.
+// Reading takes at most a tenth of a processor, however many clients ask: they wait, and share one reading.
 constexpr std::int64_t kLeastReadMs = 20;
 constexpr std::int64_t kShare = 10;
 // A report that waits for other hosts.
@@ -55,6 +56,17 @@ bool take_word(std::string_view word, std::string_view* line) {
   return true;
 }
 
+// That the calling thread has used.
+std::int64_t processor_ns() {
+  timespec used{};
+  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+}
+
+std::int64_t ms_until(std::int64_t when_ns) {
+  return std::max<std::int64_t>(0, (when_ns - now_ns()) / kNsPerMs + 1);
+}
+
 class RasServer;
 
 class RasConversation final : public Conversation {
@@ -63,6 +75,7 @@ class RasConversation final : public Conversation {
   void hear(std::string_view line) override;
   [[nodiscard]] bool wants_report() const { return wants_report_; }
   [[nodiscard]] std::int64_t timeout_ms() const { return timeout_ms_; }
+  [[nodiscard]] std::int64_t asked_ns() const { return asked_ns_; }
   void report(const JobReading& reading);
   void tell(const RasEvent& event, const std::string& time) {
     if ((groups_ & event.group) != 0) say(json_ ? event.json(time) : event.text(time));
@@ -71,6 +84,7 @@ class RasConversation final : public Conversation {
  private:
   void ask_for_report(bool verbose) {
     wants_report_ = true;
+    asked_ns_ = now_ns();
     verbose_ = verbose;
     set_busy(true);
   }
@@ -84,6 +98,7 @@ class RasConversation final : public Conversation {
   bool verbose_ = false;
   bool wants_report_ = false;
   std::int64_t timeout_ms_ = kDefaultTimeoutMs;
+  std::int64_t asked_ns_ = 0;
   unsigned groups_ = 0;
 };
 
@@ -115,6 +130,7 @@ class SurveyRound {
     end_ = Deadline::after_ms(inquiry_ms(patience_ms) + kSpareMs);
     if (!under_way_) valid_until_ns_ = now_ns() + kSurveyValidMs * kNsPerMs;
   }
+  [[nodiscard]] bool under_way() const { return under_way_; }
   // Whether all answers are there, or do not come any more.
   bool is_over() {
     if (!under_way_) return true;
@@ -155,6 +171,7 @@ class RasServer final : public Duty {
   void prepare(net::PollSet* set) override {
     server_.prepare(set);
     round_.prepare(set);
+    if (waits_to_read_) set->wake_at(Deadline::after_ms(ms_until(next_read_ns_)));
     if (watch_.has_begun()) set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, ms_to_news())));
   }
 
@@ -172,31 +189,45 @@ class RasServer final : public Duty {
   }
 
  private:
-  // The processes of this host. Answers a client that has asked just now.
-  const JobReading& reading() {
-    const std::int64_t now = now_ns();
-    const std::int64_t valid_ns = std::max(kLeastReadMs * kNsPerMs, kShare * reading_.took_ns);
-    if (!has_read_ || now - reading_.read_ns > valid_ns) {
-      reading_ = read_jobs(os::kernel().getpid());
-      has_read_ = true;
-    }
-    return reading_;
+  void read(const Surveys& surveys = {}) {
+    read_begun_ns_ = now_ns();
+    const std::int64_t before_ns = processor_ns();
+    reading_ = read_jobs(os::kernel().getpid(), surveys);
+    const std::int64_t cost_ns = processor_ns() - before_ns;
+    next_read_ns_ = now_ns() + std::max(kLeastReadMs * kNsPerMs, (kShare - 1) * cost_ns);
   }
 
+  // Never with a reading that was begun before a client asked: a rank may have been stopped meanwhile.
   void answer() {
+    waits_to_read_ = false;
     std::int64_t timeout_ms = 0;  // of the clients that ask; 0: none does
+    std::int64_t asked_ns = 0;
     server_.each([&](Conversation& each) {
       const auto& conversation = static_cast<RasConversation&>(each);
-      if (conversation.wants_report()) timeout_ms = std::max(timeout_ms, conversation.timeout_ms());
+      if (!conversation.wants_report()) return;
+      timeout_ms = std::max(timeout_ms, conversation.timeout_ms());
+      asked_ns = std::max(asked_ns, conversation.asked_ns());
     });
-    if (timeout_ms == 0) return;
-    const bool complete = ranks_elsewhere(reading()).empty();
-    if (!complete) round_.begin(reading(), timeout_ms);
-    if (!complete && !round_.is_over()) return;
-    report(complete ? reading() : read_jobs(os::kernel().getpid(), SurveyRound::surveys_for(reading())));
+    if (timeout_ms == 0) {
+      // Also if the clients that asked have gone: answers would keep the thread awake.
+      static_cast<void>(round_.is_over());
+      return;
+    }
+    if (!round_.under_way()) {
+      if (read_begun_ns_ < asked_ns) {
+        waits_to_read_ = now_ns() < next_read_ns_;
+        if (waits_to_read_) return;
+        read();
+      }
+      if (ranks_elsewhere(reading_).empty()) return report();
+      round_.begin(reading_, timeout_ms);
+    }
+    if (!round_.is_over()) return;
+    read(SurveyRound::surveys_for(reading_));
+    report();
   }
 
-  void report(const JobReading& reading) {
+  void report() {
     std::size_t pending = 0;
     server_.each([&](Conversation& each) { pending += each.pending_bytes(); });
     server_.each([&](Conversation& each) {
@@ -207,7 +238,7 @@ class RasServer final : public Duty {
         return conversation.end();
       }
       const std::size_t before = conversation.pending_bytes();
-      conversation.report(reading);
+      conversation.report(reading_);
       pending += conversation.pending_bytes() - before;
     });
   }
@@ -216,7 +247,8 @@ class RasServer final : public Duty {
 
   std::vector<RasEvent> read_for_news() {
     watched_ns_ = now_ns();
-    return watch_.compare(reading());
+    if (watched_ns_ >= next_read_ns_) read();
+    return watch_.compare(reading_);
   }
 
   void tell_news() {
@@ -239,7 +271,9 @@ class RasServer final : public Duty {
   LineServer server_;
   SurveyRound round_;
   JobReading reading_;
-  bool has_read_ = false;
+  std::int64_t read_begun_ns_ = 0;
+  std::int64_t next_read_ns_ = 0;  // not earlier
+  bool waits_to_read_ = false;
   RasWatch watch_;
   std::int64_t watched_ns_ = 0;
 };

@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
+#include <iterator>
+#include <list>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -16,11 +20,13 @@
 namespace tutti::internal::tools {
 namespace {
 
-constexpr std::int64_t kTryMs = 1000;         // for a process to answer, at first
-constexpr std::int64_t kLongestTryMs = 5000;  // on busy machines
-constexpr std::int64_t kPauseMs = 50;
+// A connection that is not answered may have got to a stopped process: others are begun beside it.
+constexpr std::int64_t kNextMs = 100;          // after which the first of them begins
+constexpr std::int64_t kLongestNextMs = 2000;  // on busy machines
+constexpr std::size_t kMostAtOnce = 16;        // the oldest ones are given up
 constexpr int kStepMs = 1000;
-constexpr char kNoRoute[] = "no process of the job answers";
+constexpr char kNoAnswer[] = "no process of the job answers";
+constexpr char kGreeted[] = "SERVER PROTOCOL ";
 
 Status wait_until(int fd, short events, Deadline deadline, const char* what) {
   for (;;) {
@@ -36,37 +42,107 @@ Deadline earlier(Deadline a, Deadline b) {
   return a.at_ns() < b.at_ns() ? a : b;
 }
 
-}  // namespace
-
-Result<RasClient> RasClient::greet(const std::vector<net::Address>& addresses, Deadline deadline) {
-  for (std::int64_t try_ms = kTryMs;; try_ms = std::min(try_ms * 5 / 4, kLongestTryMs)) {
-    Status last = Status::remote("there is no address");
-    bool any_listens = false;
-    for (const net::Address& address : addresses) {
-      auto client = greet_once(address, earlier(Deadline::after_ms(try_ms), deadline));
-      if (client.is_ok()) return client;
-      last = client.status();
-      any_listens = any_listens || last.code() == Code::kTimeout || last.code() == Code::kInProgress;
-    }
-    if (!any_listens) return last;
-    if (deadline.passed()) return Status::timeout(kNoRoute);
-    const Deadline pause = Deadline::after_ms(kPauseMs);
-    while (!pause.passed()) static_cast<void>(os::kernel().poll(nullptr, 0, pause.left_ms(kStepMs)));
-  }
+Status unexpected(const std::string& answer) {
+  return Status::remote(fmt::format("the process has answered \"{}\"", answer));
 }
 
-// kRemoteError: no process listens there.
-Result<RasClient> RasClient::greet_once(const net::Address& address, Deadline deadline) {
-  auto fd = net::start_connect(address);
-  if (!fd.is_ok()) return fd.status();
-  if (Status s = wait_until(fd->get(), POLLOUT, deadline, kNoRoute); !s.is_ok()) return s;
-  if (Status s = net::connect_result(fd->get()); !s.is_ok()) return s.with_context(address.text());
-  RasClient client(std::move(*fd));
-  Status greeted = client.command(monitor::kRasGreeting, "SERVER PROTOCOL ", deadline);
-  // A process that ends now, or has too many clients: another one may answer.
-  if (greeted.code() == Code::kRemoteError && client.heard_.empty()) return greeted.with_code(Code::kTimeout);
-  if (!greeted.is_ok()) return greeted;
-  return client;
+}  // namespace
+
+// The greetings that wait for an answer.
+class RasClient::Greeting {
+ public:
+  explicit Greeting(const std::vector<net::Address>& addresses) : addresses_(addresses), refusals_(addresses.size()) {}
+
+  // One more for each address.
+  void begin() {
+    for (std::size_t i = 0; i < addresses_.size(); ++i) {
+      auto fd = net::start_connect(addresses_[i]);
+      note(i, fd.status());
+      if (fd.is_ok()) attempts_.push_back({RasClient(std::move(*fd)), i, false});
+    }
+    while (attempts_.size() > kMostAtOnce) attempts_.pop_front();
+  }
+
+  // What the first process has answered to. Nothing: none has by `until`.
+  Result<std::optional<RasClient>> await(Deadline until) {
+    std::vector<pollfd> entries;
+    for (const Attempt& attempt : attempts_) {
+      entries.push_back({attempt.client.fd_.get(), static_cast<short>(attempt.connected ? POLLIN : POLLOUT), 0});
+    }
+    const int ready = os::kernel().poll(entries.data(), entries.size(), until.left_ms(kStepMs));
+    if (ready < 0 && errno != EINTR) return Status::system("poll", errno);
+    auto entry = entries.begin();
+    for (auto at = attempts_.begin(); ready > 0 && at != attempts_.end(); ++entry) {
+      const Status greeted = entry->revents == 0 ? Status(Code::kInProgress, "") : advance(&*at);
+      if (greeted.is_ok()) return std::optional<RasClient>(std::move(at->client));
+      note(at->address, greeted);
+      at = greeted.code() == Code::kInProgress ? std::next(at) : attempts_.erase(at);
+    }
+    return std::optional<RasClient>();
+  }
+
+  // Whether no process of a job listens at any address; why.
+  [[nodiscard]] bool refused(Status* why) const {
+    if (!attempts_.empty()) return false;
+    for (const Status& refusal : refusals_) {
+      if (refusal.is_ok()) return false;
+      *why = refusal;
+    }
+    return true;
+  }
+
+ private:
+  struct Attempt {
+    RasClient client;
+    std::size_t address;
+    bool connected;
+  };
+
+  void note(std::size_t address, const Status& status) {
+    const bool may_answer = status.code() == Code::kTimeout || status.code() == Code::kInProgress;
+    refusals_[address] = may_answer ? Status() : status;
+  }
+
+  // kTimeout: it will not answer any more, but another process may.
+  [[nodiscard]] Status advance(Attempt* attempt) const {
+    RasClient& client = attempt->client;
+    if (!attempt->connected) {
+      if (Status s = net::connect_result(client.fd_.get()); !s.is_ok()) {
+        return s.with_context(addresses_[attempt->address].text());
+      }
+      attempt->connected = true;
+      const Status sent = client.send(monitor::kRasGreeting, Deadline::after_ms(0));
+      return sent.with_code(sent.is_ok() ? Code::kInProgress : Code::kTimeout);
+    }
+    bool over = false;
+    if (Status s = client.receive(Deadline::after_ms(0), &over); !s.is_ok()) return s;
+    const std::size_t end = client.heard_.find('\n');
+    // At its end: the process ends, or has too many clients.
+    if (end == std::string::npos) return {over ? Code::kTimeout : Code::kInProgress, kNoAnswer};
+    const std::string answer = client.heard_.substr(0, end);
+    client.heard_.erase(0, end + 1);
+    return answer.starts_with(kGreeted) ? Status() : unexpected(answer);
+  }
+
+  const std::vector<net::Address>& addresses_;
+  std::vector<Status> refusals_;  // of the last connection to each address; ok: a process may answer there
+  std::list<Attempt> attempts_;   // oldest first
+};
+
+Result<RasClient> RasClient::greet(const std::vector<net::Address>& addresses, Deadline deadline) {
+  Status refusal = Status::remote("there is no address");
+  Greeting greeting(addresses);
+  for (std::int64_t next_ms = kNextMs;; next_ms = std::min(next_ms * 5 / 4, kLongestNextMs)) {
+    greeting.begin();
+    for (const Deadline next = earlier(Deadline::after_ms(next_ms), deadline);;) {
+      auto client = greeting.await(next);
+      if (!client.is_ok()) return client.status();
+      if (*client) return std::move(**client);
+      if (greeting.refused(&refusal)) return refusal;
+      if (next.passed()) break;
+    }
+    if (deadline.passed()) return Status::timeout(kNoAnswer);
+  }
 }
 
 Status RasClient::send(const std::string& line, Deadline deadline) {
@@ -99,7 +175,7 @@ Status RasClient::command(const std::string& line, const std::string& expected, 
   heard_.erase(0, answer.size() + 1);
   if (answer.starts_with(expected)) return {};
   heard_ = answer;
-  return Status::remote(fmt::format("the process has answered \"{}\"", answer));
+  return unexpected(answer);
 }
 
 Status RasClient::listen(const std::string& line, Deadline deadline, const Take& take) {

@@ -19,8 +19,8 @@ namespace tutti::internal::tools {
 class RasClient {
  public:
   // Greets processes that listen at one of these addresses, until one answers. A connection may get to a process that
-  // is stopped, so each has little time, and another try gets to another process. kRemoteError: no process listens
-  // there; kTimeout: none has answered by `deadline`.
+  // is stopped or busy, so that soon another one begins beside it. kRemoteError: no process of a job listens there;
+  // kTimeout: none has answered by `deadline`.
   static Result<RasClient> greet(const std::vector<net::Address>& addresses, Deadline deadline);
 
   // Sends the line, and waits for the answer. kRemoteError: it is an error, or the connection has ended.
@@ -33,8 +33,8 @@ class RasClient {
   Status follow(const Take& take);
 
  private:
+  class Greeting;
   explicit RasClient(UniqueFd fd) : fd_(std::move(fd)) {}
-  static Result<RasClient> greet_once(const net::Address& address, Deadline deadline);
   Status send(const std::string& line, Deadline deadline);
   // Appends what comes to heard_; *over: the connection has ended.
   Status receive(Deadline deadline, bool* over);

@@ -23,6 +23,7 @@
 #include "monitor/listener.h"
 #include "net/socket.h"
 #include "os/clock.h"
+#include "temporary_folder.h"
 
 namespace tutti::internal::test {
 namespace {
@@ -33,22 +34,6 @@ using monitor::Listener;
 using monitor::parse_listen_address;
 
 constexpr std::int64_t kLongMs = 100'000;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = "/tmp/tutti_monitor_XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 // Answers each line with the line, "flood" with many bytes, "busy" with nothing, and ends after "end".
 class Echo final : public Conversation {

@@ -143,6 +143,22 @@ def local(port):
     return f"localhost:{port}"
 
 
+# A process that does not answer does not delay the client, which also asks another one, and takes the first answer.
+with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(f"{folder}/socket")
+    listener.listen()
+    listener.settimeout(LIMIT_S)
+    with subprocess.Popen([tutti, "status", "--unix", f"{folder}/socket"], stdout=subprocess.PIPE, text=True) as asking:
+        first, second = (listener.accept()[0] for _ in range(2))
+        with second:
+            first.settimeout(LIMIT_S)
+            with first, first.makefile("rb") as lines:
+                assert lines.readline() == b"CLIENT PROTOCOL 2\n"
+                first.sendall(b"SERVER PROTOCOL 2\n")
+                assert lines.readline() == b"STATUS\n", "it has given up the first one"
+                first.sendall(b"all is well\n")
+        assert asking.communicate(timeout=LIMIT_S) == ("all is well\n", None) and asking.returncode == 0
+
 # A rank that does not call: the report for programs, key by key.
 with Job(2, "late", local(free_port())) as job:
     late = job.communicator(lambda c: c["stuck"] and all(by_rank(c)[r]["current"]["state"] == "waiting" for r in (0, 1)))
