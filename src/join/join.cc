@@ -280,7 +280,8 @@ Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& set
   if (!secret.is_ok()) return secret.status();
   if (ranks == 1) {
     Job job;
-    job.secret = *secret;
+    // Shared with no other rank, and unlike those of other jobs: the communicator's public id comes from it.
+    if (Status s = net::random_bytes(job.secret.data(), job.secret.size()); !s.is_ok()) return s;
     job.decided = tell_decided(settings);
     return job;
   }

@@ -365,6 +365,11 @@ TEST_CASE("jobs with the same secret for the root have different secrets afterwa
     secrets.push_back(jobs[0].secret);
   }
   CHECK(secrets[0] != secrets[1]);
+  // Also jobs of one rank: the ids of their communicators come from it.
+  const KnownRoot alone{"127.0.0.1", free_ports(1), "job 1"};
+  std::vector<Job> jobs(2);
+  for (Job& job : jobs) CHECK(keep(join(alone, 0, 1, loopback(), Deadline::after_ms(kLongMs)), &job).is_ok());
+  CHECK(jobs[0].secret != jobs[1].secret);
 }
 
 TEST_CASE("two jobs share their candidate ports") {
