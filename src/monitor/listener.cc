@@ -11,12 +11,14 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <string_view>
 #include <utility>
 
 #include "base/first_use.h"
 #include "base/log.h"
+#include "observe/reader.h"
 #include "os/clock.h"
 #include "os/fork.h"
 #include "os/kernel.h"
@@ -87,6 +89,14 @@ int listen_beside_others(const net::Address& address, UniqueFd* listener) {
   if (os::kernel().listen(fd, kQueue) != 0) return errno;
   *listener = std::move(opened);
   return 0;
+}
+
+// Whether a process that does not answer at a path has ended, or is one of a job: it may be stopped. Others use the
+// path for something else.
+bool may_replace(const ucred& peer) {
+  if (peer.uid != ::geteuid() || peer.pid <= 0) return false;
+  if (::kill(peer.pid, 0) != 0) return errno == ESRCH;
+  return observe::read_process(peer.pid).is_ok();
 }
 
 }  // namespace
@@ -188,11 +198,27 @@ Status Listener::begin_trial() {
   auto fd = net::start_connect(*address);
   if (!fd.is_ok()) {
     // Its queue is full: it may answer later.
-    return fd.status().code() == Code::kInProgress ? Status() : take_path();
+    if (fd.status().code() == Code::kInProgress) return {};
+    struct stat file {};
+    const bool is_free = ::lstat(path_.c_str(), &file) != 0 && errno == ENOENT;
+    // Others than that and ECONNREFUSED, of a process that has ended, are errors of sockets in use, or of a shortage.
+    if (is_free || fd.status().code() == Code::kRemoteError) return take_path();
+    return fd.status().with_context("listening");
   }
-  if (os::kernel().send(fd->get(), greeting_.data(), greeting_.size()) < 0) return take_path();
+  (void)os::kernel().send(fd->get(), greeting_.data(), greeting_.size());
   trial_ = {std::move(*fd), now_ns() + kAnswerMs * kNsPerMs, 0, false};
   return {};
+}
+
+// The process at the path does not answer.
+Status Listener::end_trial() {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  const bool known = os::kernel().getsockopt(trial_.fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+  trial_ = {};
+  if (known && may_replace(peer)) return take_path();
+  return Status::system(
+      fmt::format("listening at {}, where process {} listens, which has no communicator", path_, peer.pid), EADDRINUSE);
 }
 
 // By renaming, so that of several processes that do this, the last one has the path, and all notice.
@@ -256,11 +282,11 @@ std::vector<UniqueFd> Listener::accept(const net::PollSet& set) {
     if (heard && os::kernel().recv(trial_.fd.get(), answer.data(), answer.size()) > 0) {
       trial_ = {};
     } else if (heard || now_ns() >= trial_.until_ns) {
-      kept = take_path();
+      kept = end_trial();
     }
   }
   if (kept.is_ok()) kept = attend_path();
-  if (!kept.is_ok()) log::debug("the monitor: " + kept.message());
+  if (!kept.is_ok() && !std::exchange(has_warned_, true)) log::warn("the monitor: " + kept.message());
   return accepted;
 }
 

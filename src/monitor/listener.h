@@ -28,7 +28,7 @@ Result<ListenAddress> parse_listen_address(const std::string& text);
 Result<std::vector<net::Address>> addresses_of(const ListenAddress& address);
 
 // Over TCP the kernel chooses among the processes that listen at the address. At a path one process listens, and the
-// others try it: if it is gone, or does not answer, one of them takes its place.
+// others try it: if it is gone, or does not answer, one of them takes its place. The path of another program stays.
 //
 // Threads: one at a time.
 class Listener {
@@ -66,6 +66,7 @@ class Listener {
   // One step of getting or keeping the path.
   Status attend_path();
   Status begin_trial();
+  Status end_trial();
   Status take_path();
   [[nodiscard]] bool has_path() const;
 
@@ -75,6 +76,7 @@ class Listener {
   ino_t inode_ = 0;  // of this process's file at the path
   Trial trial_;
   std::int64_t next_attempt_ns_ = 0;
+  bool has_warned_ = false;
   std::int64_t paused_until_ns_ = 0;  // after a lack of descriptors or memory
 };
 

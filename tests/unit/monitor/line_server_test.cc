@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -172,6 +173,39 @@ TEST_CASE("monitor: one process has the path, and another takes it when it is go
   client = connected(old);
   send_text(client, "end\n");
   CHECK(receive_text(client, 100) == "end\n");
+}
+
+TEST_CASE("monitor: the path of another program stays") {
+  const TemporaryFolder folder;
+  for (const int type : {SOCK_STREAM, SOCK_DGRAM}) {
+    const std::string path = folder.file(std::to_string(type));
+    auto address = net::Address::unix_path(path);
+    REQUIRE(address.is_ok());
+    const UniqueFd other(::socket(AF_UNIX, type, 0));
+    REQUIRE(::bind(other.get(), address->get(), address->length()) == 0);
+    if (type == SOCK_STREAM) {
+      REQUIRE(::listen(other.get(), 10) == 0);
+    } else {
+      CHECK(!Listener::open("unix:" + path, "hello\n").is_ok());
+      continue;
+    }
+    auto listener = Listener::open("unix:" + path, "hello\n");
+    REQUIRE(listener.is_ok());
+    // It closes each connection, so that nothing is to be waited for.
+    { const UniqueFd greeted(::accept(other.get(), nullptr, nullptr)); }
+    struct stat before {};
+    REQUIRE(::stat(path.c_str(), &before) == 0);
+    for (int i = 0; i < 3; ++i) {
+      net::PollSet set;
+      set.clear(20);
+      listener->prepare(&set);
+      REQUIRE(set.wait().is_ok());
+      CHECK(listener->accept(set).empty());
+    }
+    struct stat after {};
+    REQUIRE(::stat(path.c_str(), &after) == 0);
+    CHECK(before.st_ino == after.st_ino);
+  }
 }
 
 TEST_CASE("monitor: lines in pieces, together, without an end, and too long") {
