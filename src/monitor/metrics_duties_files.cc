@@ -72,10 +72,9 @@ class PrometheusFile final : public PeriodicDuty {
   static constexpr std::string_view kEnd = ".prom";
 
   Status write() override {
-    auto process = observe::read_process(writer().pid);
-    std::vector<observe::SeenProcess> processes;
-    if (process.is_ok()) processes.push_back(std::move(*process));
-    Status written = write_new(prometheus_text(processes));
+    auto own = read_own(writer().pid);
+    if (!own.is_ok()) return own.status();
+    Status written = write_new(prometheus_text(*own));
     if (written.is_ok() && std::rename(new_path_.c_str(), path_.c_str()) != 0) {
       written = Status::system("rename", errno);
     }
@@ -123,15 +122,33 @@ class LinesFile final : public PeriodicDuty {
  private:
   // Opened each time: another program may move the file away meanwhile.
   Status write() override {
-    std::string text;
-    for (const std::string& line : lines_.next()) text += line;
-    if (text.empty()) return {};
-    auto fd = open_file(path_, O_APPEND);
-    return fd.is_ok() ? write_all(fd->get(), text) : fd.status();
+    auto lines = lines_.next();
+    for (std::size_t i = 0; lines.is_ok() && i < lines->size() && pending_.size() < kMostPendingBytes; ++i) {
+      pending_ += (*lines)[i];
+    }
+    Status written = pending_.empty() ? Status() : append();
+    if (written.is_ok()) pending_.clear();
+    return lines.is_ok() ? written : lines.status();
   }
+
+  // All that is pending, or nothing: half a line would spoil the next one.
+  Status append() {
+    auto fd = open_file(path_, O_APPEND);
+    struct stat before {};
+    if (!fd.is_ok()) return fd.status();
+    if (::fstat(fd->get(), &before) != 0) return Status::system("fstat", errno);
+    Status written = write_all(fd->get(), pending_);
+    if (!written.is_ok() && ::ftruncate(fd->get(), before.st_size) != 0) {
+      return Status::system(written.message() + ", and then ftruncate", errno);
+    }
+    return written;
+  }
+
+  static constexpr std::size_t kMostPendingBytes = std::size_t{1} << 20;
 
   const std::string path_;
   LinesOfProcess lines_;
+  std::string pending_;  // what could not be written yet; if it is too much, later lines are lost
 };
 
 }  // namespace

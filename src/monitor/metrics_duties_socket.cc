@@ -48,7 +48,9 @@ class LinesSocket final : public PeriodicDuty {
  private:
   Status write() override {
     Status connected = connect();
-    for (std::string& line : lines_.next()) {
+    auto lines = lines_.next();
+    if (!lines.is_ok()) return lines.status();
+    for (std::string& line : *lines) {
       // They are not sent later: old values would be taken for new ones.
       if (!connected.is_ok() || pending_bytes_ + line.size() > kMostPendingBytes) continue;
       pending_bytes_ += line.size();

@@ -37,12 +37,25 @@ void PeriodicDuty::write_and_warn() {
   (void)logged;
 }
 
-std::vector<std::string> LinesOfProcess::next() {
-  auto process = observe::read_process(pid_);
+Result<std::vector<observe::SeenProcess>> read_own(int pid) {
+  auto process = observe::read_process(pid);
+  std::vector<observe::SeenProcess> own;
+  if (process.is_ok()) {
+    own.push_back(std::move(*process));
+  } else if (process.status().code() != Code::kInvalidArgument) {
+    return process.status();
+  }
+  return own;
+}
+
+Result<std::vector<std::string>> LinesOfProcess::next() {
+  auto own = read_own(pid_);
+  // The ranks would seem to have ended, and to have done everything anew later.
+  if (!own.is_ok()) return own.status();
   // After that: no rank is in neither of both.
   const std::vector<observe::EndedMeasures> ended = observe::ended_after(&ended_);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return lines_.next(process.is_ok() ? process->ranks : std::vector<observe::SeenRank>(), ended,
+  return lines_.next(own->empty() ? std::vector<observe::SeenRank>() : own->front().ranks, ended,
                      std::chrono::duration_cast<std::chrono::microseconds>(now).count());
 }
 

@@ -11,6 +11,7 @@
 #include "monitor/metrics_duties.h"
 #include "monitor/monitor.h"
 #include "observe/measures.h"
+#include "observe/reader.h"
 
 namespace tutti::internal::monitor {
 
@@ -36,12 +37,16 @@ class PeriodicDuty : public Duty {
   std::int64_t warned_ns_ = 0;
 };
 
+// The process's own ranks, none if it has no communicator. kSystemError: they cannot be read now.
+Result<std::vector<observe::SeenProcess>> read_own(int pid);
+
 // The lines about this process.
 class LinesOfProcess {
  public:
   explicit LinesOfProcess(const MetricsWriter& writer) : lines_(writer.host, writer.pid), pid_(writer.pid) {}
-  // What has been measured since the last call, also by ranks whose communicators have ended.
-  std::vector<std::string> next();
+  // What has been measured since the last call, also by ranks whose communicators have ended. An error: the process
+  // cannot read its own events now; the next call has what this one lacks.
+  Result<std::vector<std::string>> next();
 
  private:
   InspectorLines lines_;

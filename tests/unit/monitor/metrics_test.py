@@ -196,11 +196,37 @@ with tempfile.TemporaryDirectory() as folder:
     assert sorted(glob.glob(f"{folder}/*")) == sorted(others), os.listdir(folder)
 print("prom: passed")
 
+def limit_descriptors(process, most):
+    hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (most, hard))
+
+
+def calls_in(name):
+    """How many small all-reduces the lines of a file are about."""
+    with contextlib.suppress(FileNotFoundError):
+        lines = [json.loads(line) for line in read(name).splitlines()]
+        return sum(line["tutti"]["calls"] for line in lines if line.get("coll_perf", {}).get("coll") == "AllReduce" and
+                   line["coll_perf"]["coll_msg_size_bytes"] <= 64)
+    return 0
+
+
 # Lines: what is in none of the ranks any more is in the files, also of a job that ends within the interval.
 for interval_ms in (100, 3600000):
     with tempfile.TemporaryDirectory() as folder:
         with Job(f"json:{os.path.relpath(folder)}", interval_ms) as job:
-            assert job.results() == [""] * RANKS
+            told = [""] * RANKS
+            if interval_ms == 100:
+                # A process that cannot open any file for a time does not count its operations again afterwards.
+                for process in job.ranks:
+                    await_that(lambda: calls_in(f"{folder}/tutti-{host}-{process.pid}.jsonl") >= 34, "all calls")
+                usual = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+                for most in (3, usual):
+                    for process in job.ranks:
+                        limit_descriptors(process, most)
+                    time.sleep(0.5)
+                told = ["Too many open files"] * RANKS
+            for expected, found in zip(told, job.results()):
+                assert found == "" or expected and expected in found and found.count("\n") == 1, found
             names = [f"{folder}/tutti-{host}-{process.pid}.jsonl" for process in job.ranks]
             assert sorted(glob.glob(f"{folder}/*")) == sorted(names), os.listdir(folder)
             for rank, name in enumerate(names):
@@ -378,9 +404,11 @@ with tempfile.TemporaryDirectory() as folder:
     with Job(f"json:{folder}", 100, limit_files) as job:
         for process in job.ranks:
             with open(f"{folder}/tutti-{host}-{process.pid}.jsonl", "w", encoding="utf-8") as file:
-                file.truncate(65536)
+                file.truncate(65536 - 100)
         for told in job.results():
             assert told.count("TUTTI_METRICS") == 1, told
+        for process in job.ranks:
+            assert os.path.getsize(f"{folder}/tutti-{host}-{process.pid}.jsonl") == 65536 - 100, "a part of a line"
 print("errors: passed")
 
 if has_promtool:
