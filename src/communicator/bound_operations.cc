@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/collectives.h"
 #include "executor/cpu_executor.h"
 
 namespace tutti::internal {
@@ -13,6 +14,13 @@ Demand demand_of(const Call& call) {
   if (call.op == ReduceOp::kSplit) return Demand::kFewPeers;
   return order_of(call) == schedule::Order::kRanks ? Demand::kRankOrder : Demand::kNone;
 }
+
+// The collectives whose result is the same on all ranks.
+constexpr std::uint32_t kAlike = collectives_that([](const CollectiveInfo& info) {
+  const bool of_all =
+      info.origin == Origin::kAllCombined || info.origin == Origin::kRoot || info.origin == Origin::kOwner;
+  return info.has_data && info.output == Holds::kVector && of_all;
+});
 
 // The operation of a call that is only a barrier.
 const Call& barrier_call() {
@@ -27,7 +35,7 @@ BoundOperations::BoundOperations(const Epoch& epoch, CallHistory& history, bool 
 
 Result<const executor::Operation*> BoundOperations::bind(const Call& call, const transport::Fingerprint& fingerprint) {
   if (call.varying != nullptr) return bind_varying(call, fingerprint);
-  const bool keeps = PreparedCalls::keeps(call, fingerprint) && !epoch_.settings().strict;
+  const bool keeps = PreparedCalls::keeps(call, fingerprint) && !epoch_.settings().strict && !compares_results(call);
   if (keeps) {
     PreparedCalls::Prepared* const prepared = prepared_.find(fingerprint.call, call.root, call.count);
     if (prepared != nullptr && prepared->plan != nullptr) [[likely]] {
@@ -134,8 +142,15 @@ std::size_t BoundOperations::planned_bytes(const Call& call) const {
   return counts_are_common(call.collective) ? varying_blocks_.bytes() : static_cast<std::size_t>(ranks());
 }
 
+// User-defined operators need not give the same bits for both orders of their operands.
+bool BoundOperations::compares_results(const Call& call) const {
+  if (!epoch_.settings().checksum || ranks() == 1) return false;
+  return is_among(kAlike, call.collective) && !call.barrier_only && call.op != ReduceOp::kSplit &&
+         user_of(call) == nullptr;
+}
+
 bool BoundOperations::begins_at_once(const Call& call) {
-  if (epoch_.settings().strict && ranks() > 1) return false;
+  if ((epoch_.settings().strict && ranks() > 1) || compares_results(call)) return false;
   if (call.barrier_only) return begins_at_once(barrier_call());
   if (call.varying != nullptr) varying_blocks_.lay_out(call, ranks(), rank());
   const std::size_t bytes = planned_bytes(call);

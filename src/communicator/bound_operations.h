@@ -48,6 +48,8 @@ class BoundOperations {
   // Prepares a call that moves nothing.
   void keep_empty(const Call& call, const transport::Fingerprint& fingerprint) noexcept;
 
+  // Whether the ranks compare the results of the call (operations_check.cc).
+  [[nodiscard]] bool compares_results(const Call& call) const;
   // Whether there is no slow work before the wait for the call's peers: no check, no proof, no long schedule.
   [[nodiscard]] bool begins_at_once(const Call& call);
   // Starts to make the call's plan, or only the links that the transfers need; null: nothing needs to be made.

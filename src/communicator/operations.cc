@@ -80,7 +80,8 @@ Status Operations::run_bound(const Call& call, const transport::Fingerprint& fin
     if (Status differs = check_beforehand(fingerprint.sequence); !differs.is_ok()) return differs;
     if (Status differs = check_counts_beforehand(call, fingerprint); !differs.is_ok()) return differs;
   }
-  return bind_and_run(call, fingerprint);
+  if (Status s = bind_and_run(call, fingerprint); !s.is_ok()) return s;
+  return check_results({&call, 1}, fingerprint.sequence);
 }
 
 Status Operations::bind_and_run(const Call& call, const transport::Fingerprint& fingerprint) {
@@ -147,7 +148,8 @@ Status Operations::run(const Coalesced& coalesced) {
         status = executor_.run(**operation, fingerprint.sequence);
         if (!status.is_ok()) return status;
         coalesced.unpack(memory);
-        measure(coalesced);
+        status = check_results(coalesced.calls(), fingerprint.sequence);
+        if (status.is_ok()) measure(coalesced);
         return status;
       });
 }

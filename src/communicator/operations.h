@@ -71,6 +71,9 @@ class Operations {
   // TUTTI_CHECK=strict: checks before the operation that all ranks have called the same one (operations_check.cc).
   Status check_beforehand(std::uint32_t sequence);
   Status check_counts_beforehand(const Call& call, const transport::Fingerprint& fingerprint);
+  // TUTTI_CHECKSUM: checks after operation `sequence` that all ranks have the same results of these calls.
+  Status check_results(std::span<const Call> calls, std::uint32_t sequence);
+  Status name_damaged(const Call& call, std::uint64_t digest, std::uint32_t sequence);
   Status run_check(Collective collective, std::span<std::uint64_t> words, std::uint32_t sequence, int root = 0);
 
   const Epoch& epoch_;

@@ -1,13 +1,65 @@
-// How ranks detect before an operation that they have called different ones (TUTTI_CHECK=strict).
+// How ranks detect before an operation that they have called different ones (TUTTI_CHECK=strict), and after it that a
+// result that must be alike on all ranks is not (TUTTI_CHECKSUM).
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/rank_list.h"
+#include "calls/descriptions.h"
 #include "communicator/operations.h"
+#include "transport/checked/crc32c.h"
 
 namespace tutti::internal {
+namespace {
+
+// The CRC32C of each half of some memory, after memory with the digest `before`.
+std::uint64_t digest_of(const std::byte* data, std::size_t n, std::uint64_t before) {
+  const std::size_t half = n / 2;
+  const std::uint64_t low = transport::checked::crc32c(data, half, static_cast<std::uint32_t>(before));
+  const std::uint64_t high =
+      transport::checked::crc32c(data + half, n - half, static_cast<std::uint32_t>(before >> 32));
+  return high << 32 | low;
+}
+
+// Of the result, without what lies between blocks.
+std::uint64_t digest_of_result(const Call& call, int ranks, std::uint64_t before) {
+  const auto* const result = static_cast<const std::byte*>(call.recv);
+  const std::size_t element_bytes = element_bytes_of(call);
+  if (call.varying == nullptr) {
+    const std::size_t blocks = has_blocks(call.collective) ? static_cast<std::size_t>(ranks) : 1;
+    return digest_of(result, blocks * call.count * element_bytes, before);
+  }
+  const BlockCounts& blocks = call.varying->recv;
+  std::size_t packed = 0;
+  for (int r = 0; r < ranks; ++r) {
+    const std::size_t begin = blocks.displacements != nullptr ? blocks.displacements[r] : packed;
+    if (blocks.counts[r] != 0)
+      before = digest_of(result + begin * element_bytes, blocks.counts[r] * element_bytes, before);
+    packed += blocks.counts[r];
+  }
+  return before;
+}
+
+// Which ranks have another digest than most, if most have the same.
+std::optional<std::vector<int>> others(const std::vector<std::uint64_t>& digests) {
+  for (const std::uint64_t digest : digests) {
+    const auto same = std::count(digests.begin(), digests.end(), digest);
+    if (2 * same <= static_cast<std::ptrdiff_t>(digests.size())) continue;
+    std::vector<int> different;
+    for (std::size_t r = 0; r < digests.size(); ++r) {
+      if (digests[r] != digest) different.push_back(static_cast<int>(r));
+    }
+    return different;
+  }
+  return {};
+}
+
+}  // namespace
 
 // One in-place collective of a check: the maxima of the words of all ranks (kAllReduce), or the words of `root`
 // (kBroadcast).
@@ -65,6 +117,45 @@ Status Operations::check_counts_beforehand(const Call& call, const transport::Fi
       "ranks called different operations: in {} rank {} sends {} bytes to rank {}, which expects {}. Pass the same "
       "count on both",
       executor::describe(fingerprint), sender, bytes[0], receiver, bytes[1]));
+}
+
+Status Operations::check_results(std::span<const Call> calls, std::uint32_t sequence) {
+  std::uint64_t digest = 0;
+  bool any = false;
+  for (const Call& call : calls) {
+    if (!bound_.compares_results(call)) continue;
+    digest = digest_of_result(call, epoch_.ranks(), digest);
+    any = true;
+  }
+  if (!any) return {};
+  const executor::PlanIdentity* const plan = history_.plan();
+  const std::array<std::uint64_t, 2> own{digest, ~digest};
+  std::array<std::uint64_t, 2> most = own;
+  Status status = run_check(Collective::kAllReduce, most, sequence);
+  if (status.is_ok() && most != own) status = name_damaged(calls.front(), digest, sequence);
+  // In the records the plan is that of the operation.
+  if (plan != nullptr) history_.set_plan(*plan);
+  return status;
+}
+
+// The error of all ranks, whose digests differ.
+Status Operations::name_damaged(const Call& call, std::uint64_t digest, std::uint32_t sequence) {
+  std::vector<std::uint64_t> digests(static_cast<std::size_t>(epoch_.ranks()));
+  Call check;
+  check.collective = Collective::kAllGather;
+  check.send = &digest;
+  check.recv = digests.data();
+  check.count = 1;
+  check.type = DataType::kUint64;
+  if (Status s = bind_and_run(check, executor::fingerprint_of_check(sequence)); !s.is_ok()) return s;
+  const auto damaged = others(digests);
+  return Status::remote(fmt::format(
+      "the result of {} is not the same on all ranks: {}. Memory or a processor has changed data, or a program has "
+      "written to its buffer during the call",
+      name_of(call.collective),
+      damaged ? fmt::format("that of {} differs from that of the others", list_ranks(*damaged))
+              : fmt::format("rank 0 has the digest {:016x}, rank {} has {:016x}", digests[0], digests.size() - 1,
+                            digests.back())));
 }
 
 }  // namespace tutti::internal

@@ -159,10 +159,10 @@ void QueueTask::begin_next() {
 }
 
 // Whether the engine's thread can run them: one call, or several coalesced ones. It does not run calls that are checked
-// beforehand (TUTTI_CHECK=strict), use user-defined functions, write or prove a long schedule, or copy much.
+// (TUTTI_CHECK=strict, TUTTI_CHECKSUM), use user-defined functions, write or prove a long schedule, or copy much.
 bool QueueTask::stays(std::span<const Call> calls) {
   const Call& first = calls.front();
-  if (calls.size() > 1) return !epoch_.settings().strict;
+  if (calls.size() > 1) return !epoch_.settings().strict && !epoch_.settings().checksum;
   if (first.custom != nullptr && first.custom->user) return false;
   // If memory is missing, the operation fails in the other thread.
   auto at_once = guarded_result([&]() -> Result<bool> { return operations_.bound().begins_at_once(first); });

@@ -66,6 +66,11 @@ class CallHistory {
     ring_->event(sequence()).plan.store(plan.hash, std::memory_order_relaxed);
   }
 
+  // The plan of the operation that began last; null: it has none yet.
+  [[nodiscard]] const executor::PlanIdentity* plan() const {
+    return plans_[sequence() % kKept].load(std::memory_order_relaxed);
+  }
+
   // The number of the operation that began last; 0 before the first.
   [[nodiscard]] std::uint32_t sequence() const { return ring_->at().sequence.load(std::memory_order_relaxed); }
   // Of all operations that have begun.

@@ -13,6 +13,7 @@
 #include "base/rank_list.h"
 #include "executor/engine.h"
 #include "net/connect_wait.h"
+#include "transport/checked/link.h"
 #include "transport/connections/departures.h"
 
 namespace tutti::internal {
@@ -36,6 +37,11 @@ struct Origin {
     return shared_with(peer)->state(connector.job_rank(peer));
   }
 };
+
+// The link as the settings want it.
+std::unique_ptr<transport::Link> as_set(std::unique_ptr<transport::Link> link, int peer, const Membership& membership) {
+  return membership.settings.checksum ? transport::checked::make_checked(std::move(link), peer) : std::move(link);
+}
 
 class MakingConnected final : public MakingLinks {
  public:
@@ -77,7 +83,7 @@ class MakingConnected final : public MakingLinks {
 
   std::vector<std::unique_ptr<transport::Link>> take() override {
     std::vector<std::unique_ptr<transport::Link>> links;
-    for (const int peer : peers_) links.push_back(std::move(made_.at(peer)));
+    for (const int peer : peers_) links.push_back(as_set(std::move(made_.at(peer)), peer, origin_.membership));
     return links;
   }
 
@@ -279,7 +285,7 @@ class MakingThreads final : public MakingLinks {
     for (const int peer : peers_) {
       auto link = thread_ranks_->network()->link(membership_, peer, thread_ranks_->wakeup_fds());
       if (!link.is_ok()) return link.status();
-      links_.push_back(std::move(*link));
+      links_.push_back(as_set(std::move(*link), peer, membership_));
     }
     return State::kMade;
   }

@@ -41,9 +41,9 @@ using memory::Source;
 inline constexpr std::size_t kLeastRoomBytes = 64;
 // Up to this many bytes that are pushed in one call are one message, even if several calls are needed until all of it
 // is taken. In the end peek() shows all of it that the receiver has not consumed, or kLeastViewBytes if that is less.
-// So an element is never cut permanently.
+// So an element is never cut permanently, nor one with the header of a decorator (checked/link.h) before it.
 inline constexpr std::size_t kWholeMessageBytes = 32 * 1024;
-inline constexpr std::size_t kLeastViewBytes = kMostElementBytes;
+inline constexpr std::size_t kLeastViewBytes = kMostElementBytes + 64;
 
 // For the data that an operation sends: whether the peer should read it from this process's memory (one copy, which the
 // peer makes) instead of getting it through slots (two copies).

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace tutti::internal::transport::sim {
 namespace {
@@ -25,6 +26,11 @@ class Saboteur {
     return fingerprint;
   }
   void pass(std::size_t n) { passed_ += n; }
+  // Where among the next n bytes the damaged one is; n: not there.
+  [[nodiscard]] std::size_t damaged(std::size_t n) const {
+    return static_cast<std::size_t>(
+        faults_.damage_at_byte < passed_ ? n : std::min<std::uint64_t>(n, faults_.damage_at_byte - passed_));
+  }
 
   [[nodiscard]] Status status(Status inner) const {
     if (passed_ < faults_.cut_after_bytes) return inner;
@@ -95,7 +101,14 @@ class FaultyRecv final : public RecvLane {
     want = saboteur_.allow(want);
     if (want == 0) return {};
     const View view = inner_.peek(want);
-    return {view.data, std::min(view.size, want), saboteur_.fingerprint(view.fingerprint)};
+    const std::size_t size = std::min(view.size, want);
+    const std::byte* data = view.data;
+    if (saboteur_.damaged(size) < size) {
+      copy_.assign(data, data + size);
+      damage(copy_.data(), size);
+      data = copy_.data();
+    }
+    return {data, size, saboteur_.fingerprint(view.fingerprint)};
   }
   bool consume(std::size_t n) override {
     if (!inner_.consume(n)) return false;
@@ -106,6 +119,7 @@ class FaultyRecv final : public RecvLane {
     n = saboteur_.allow(n);
     const std::size_t got = n == 0 ? 0 : inner_.pull(destination, n, fingerprint);
     if (got > 0) *fingerprint = saboteur_.fingerprint(*fingerprint);
+    damage(destination, got);
     pass(got);
     return got;
   }
@@ -120,9 +134,13 @@ class FaultyRecv final : public RecvLane {
     saboteur_.pass(n);
     consumed_ = inner_.consumed();
   }
+  void damage(std::byte* data, std::size_t n) const {
+    if (const std::size_t at = saboteur_.damaged(n); at < n) data[at] ^= std::byte{0x10};
+  }
 
   RecvLane& inner_;
   Saboteur saboteur_;
+  std::vector<std::byte> copy_;  // of a view with damage
 };
 
 class FaultyLink final : public Link {

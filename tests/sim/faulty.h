@@ -18,6 +18,7 @@ struct Faults {
   std::uint64_t cut_after_bytes = kNoFault;      // the lane fails with kRemoteError, on this side only
   std::uint64_t stall_after_bytes = kNoFault;    // the lane moves nothing any more and reports no error
   std::uint64_t corrupt_after_bytes = kNoFault;  // fingerprints from here on have a wrong sequence number
+  std::uint64_t damage_at_byte = kNoFault;       // this byte arrives with one bit changed; only of a receiving lane
   std::size_t longest_piece_bytes = SIZE_MAX;    // of one push(), reserve(), peek() or pull(); at least 1
 };
 

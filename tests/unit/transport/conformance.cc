@@ -255,7 +255,8 @@ void check_elements(const Factory& factory, std::uint64_t seed, std::size_t elem
 
 void check_short_views_grow(const Factory& factory) {
   for (std::uint64_t seed = 1; seed <= kElementSeeds; ++seed) {
-    const std::size_t element_bytes = std::array<std::size_t, 5>{8, 12, 100, 4095, kLeastViewBytes}[seed % 5];
+    const std::size_t element_bytes =
+        std::array<std::size_t, 6>{8, 12, 100, 4095, kMostElementBytes, kLeastViewBytes}[seed / 2 % 6];
     const bool in_place = seed % 2 == 0 && element_bytes <= factory.room_bytes;
     INFO("seed " << seed << ", elements of " << element_bytes << (in_place ? ", in place" : ""));
     check_elements(factory, seed, element_bytes, in_place);
