@@ -41,6 +41,8 @@ splits_over() {
 run_case '4 ranks over rxe0' 100 over_devices device=rxe0 300000 4 rxe0
 # Of eight it is the number of queue pairs that matters.
 run_case '8 ranks over rxe0' 100 over_devices device=rxe0 4000 8 rxe0
+with_checksums() { TUTTI_CHECKSUM=1 over_devices "$@"; }
+run_case '3 ranks over rxe0, with checksums' 100 with_checksums device=rxe0 300000 3 rxe0
 run_case '2 ranks over two rails' 60 over_devices device=rxe0+rxe1,rails=2 1100000 2 rxe0 rxe1
 run_case '3 ranks over two rails with two queue pairs each' 60 \
   over_devices device=rxe0+rxe1,rails=2,queue_pairs=2 300000 3 rxe0 rxe1

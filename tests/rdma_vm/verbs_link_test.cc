@@ -16,6 +16,8 @@
 #include "catch_compat.h"
 #include "os/clock.h"
 #include "os/unique_fd.h"
+#include "sim/faulty.h"
+#include "transport/checked/link.h"
 #include "transport/verbs/link.h"
 #include "unit/transport/conformance.h"
 #include "unit/transport/stream_check.h"
@@ -133,6 +135,26 @@ TEST_CASE("verbs is a transport") {
                         return conformance::Pair{nullptr, std::move(pair.a), std::move(pair.b), -1};
                       },
                       true});
+}
+
+TEST_CASE("with checksums, a byte that changes on its way is an error") {
+  const std::vector<std::byte> sent = pattern(300'000, 7);
+  for (const std::uint64_t at : {std::uint64_t{0}, std::uint64_t{15}, std::uint64_t{16}, std::uint64_t{100'000}}) {
+    rdma_vm::LinkPair plain = rdma_vm::connect_links();
+    const auto a = checked::make_checked(std::move(plain.a), 1);
+    auto damaging = sim::make_faulty(std::move(plain.b), 0, {}, {.damage_at_byte = at});
+    const auto b = checked::make_checked(std::move(damaging), 0);
+    std::size_t taken = 0;
+    REQUIRE(eventually([&] {
+      if (taken < sent.size())
+        taken += a->send().push(fingerprint_of(1), source_of(sent.data(), sent.size()), taken, sent.size() - taken);
+      a->send().progress();
+      const RecvLane::View view = b->recv().peek(sent.size());
+      (void)b->recv().consume(view.size);
+      return !b->recv().status().is_ok();
+    }));
+    CHECK(b->recv().status().message().find("damaged data from rank 0 over verbs") != std::string::npos);
+  }
 }
 
 TEST_CASE("Large messages arrive where the receiver has advertised a buffer") {
