@@ -101,7 +101,6 @@ Status Operations::go_on_repeated() {
     return {};
   }
   const CallHistory::Inside inside(history_);
-  history_.set_begun_if_not();
   const transport::Fingerprint& fingerprint = prepared.operation.fingerprint;
   Status status = attempt(
       fingerprint.sequence, [&] { return describe({.collective = collective}, fingerprint); },

@@ -106,12 +106,13 @@ inline Operations::Repeated Operations::repeat(Collective collective, std::uint6
       return Repeated::kNo;
     prepared->set_buffers(send, recv);
   }
-  const transport::Fingerprint fingerprint =
-      history_.begin(prepared->word, prepared->root, prepared->count, *prepared->plan, prepared->planned_word);
-  const std::size_t done =
-      executor_.run_short(prepared->operation, fingerprint, prepared->fast_steps, [this] { history_.set_begun(); });
+  const CallHistory::Numbered numbered = history_.number(prepared->word, prepared->root, prepared->count);
+  const transport::Fingerprint fingerprint = numbered.with(prepared->planned_word);
+  const auto note = [&] { history_.note(numbered, prepared->plan); };
+  const std::size_t done = executor_.run_short(prepared->operation, fingerprint, prepared->fast_steps, note);
   if (done == prepared->fast_done) [[likely]]
     return Repeated::kDone;
+  if (history_.sequence() != fingerprint.sequence) note();
   prepared->operation.fingerprint = fingerprint;
   begun_ = {prepared, done};
   return Repeated::kBegun;

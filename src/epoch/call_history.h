@@ -30,33 +30,42 @@ class CallHistory {
     ring_->at().sequence.store(before, std::memory_order_relaxed);
   }
 
-  // The next operation.
+  // An operation that has its number and is not noted yet.
+  struct Numbered {
+    transport::Fingerprint call;  // without the plan
+    std::uint64_t before = 0;     // hash of all operations before
+    // The fingerprint that travels with the data. `word`: of executor::call_word(), with the plan.
+    [[nodiscard]] transport::Fingerprint with(std::uint32_t word) const {
+      // Constructed at once: copying it into a message as a whole would stall after stores of single words.
+      return {call.sequence, word, call.root, call.count_low, call.count_high};
+    }
+  };
+  // The next operation, with the word of executor::call_word(). note() must follow before this thread waits for a peer:
+  // a message that is sent before that is on its way a few nanoseconds sooner.
+  Numbered number(std::uint32_t word, std::int32_t root, std::size_t count) {
+    const std::uint64_t before = hash_.load(std::memory_order_relaxed);
+    const transport::Fingerprint call = executor::make_fingerprint(sequence() + 1, word, root, count);
+    hash_.store(next(before, call), std::memory_order_relaxed);
+    return {executor::with_history(call, before), before};
+  }
+  // plan: as for set_plan(); null: there is none yet.
+  void note(const Numbered& numbered, const executor::PlanIdentity* plan) {
+    ring_->at().sequence.store(numbered.call.sequence, std::memory_order_relaxed);
+    observe::Word<std::uint64_t>& calls = ring_->at().calls[numbered.call.call % kCollectives];
+    calls.store(calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    write(numbered, plan);
+  }
+  // Numbers and notes the next operation.
   transport::Fingerprint begin(Collective collective, DataType type, ReduceOp op, std::int32_t root,
                                std::size_t count) {
-    const transport::Fingerprint call = begin(executor::call_word(collective, type, op), root, count, nullptr);
-    set_begun();
-    return call;
-  }
-  // The same with the word of executor::call_word(), and with the plan, as for set_plan(). planned_word: the
-  // fingerprint's word with both. set_begun() must follow.
-  transport::Fingerprint begin(std::uint32_t word, std::int32_t root, std::size_t count,
-                               const executor::PlanIdentity& plan, std::uint32_t planned_word) {
-    const transport::Fingerprint call = begin(word, root, count, &plan);
-    // Constructed at once: copying it into a message as a whole would stall after stores of single words.
-    return {call.sequence, planned_word, call.root, call.count_low, call.count_high};
+    const Numbered numbered = number(executor::call_word(collective, type, op), root, count);
+    note(numbered, nullptr);
+    return numbered.call;
   }
   // An operation without a plan, because there is nothing to do.
   void begin_empty(std::uint32_t word, std::int32_t root) {
-    begin(word, root, 0, nullptr);
-    set_begun();
+    note(number(word, root, 0), nullptr);
     if (ring_->measures()) ring_->measure_collective(executor::collective_of(word), 0);
-  }
-  // Notes the time for the operation that began last. It takes some nanoseconds, during which a message can be on its
-  // way already.
-  void set_begun() { ring_->event(sequence()).begun.store(ticks(), std::memory_order_relaxed); }
-  // If it is not noted yet.
-  void set_begun_if_not() {
-    if (ring_->event(sequence()).begun.load(std::memory_order_relaxed) == 0) set_begun();
   }
   // For the operation that began last. REQUIRES: the identity lives until the control tree has left, because summaries
   // use it.
@@ -107,34 +116,20 @@ class CallHistory {
   // False if the operation with this number is not kept, or no longer.
   bool read(std::uint32_t number, Seen* seen) const;
 
-  void write(const transport::Fingerprint& fingerprint, std::uint64_t hash_before,
-             const executor::PlanIdentity* identity) {
-    observe::Event& event = ring_->event(fingerprint.sequence);
+  void write(const Numbered& numbered, const executor::PlanIdentity* identity) {
+    const transport::Fingerprint& call = numbered.call;
+    observe::Event& event = ring_->event(call.sequence);
     event.state.store(0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
-    event.call.store(fingerprint.call, std::memory_order_relaxed);
-    event.root.store(fingerprint.root, std::memory_order_relaxed);
-    event.count.store(executor::count_of(fingerprint), std::memory_order_relaxed);
-    event.before.store(hash_before, std::memory_order_relaxed);
+    event.call.store(call.call, std::memory_order_relaxed);
+    event.root.store(call.root, std::memory_order_relaxed);
+    event.count.store(executor::count_of(call), std::memory_order_relaxed);
+    event.before.store(numbered.before, std::memory_order_relaxed);
     event.plan.store(identity == nullptr ? 0 : identity->hash, std::memory_order_relaxed);
-    event.begun.store(0, std::memory_order_relaxed);
+    event.begun.store(ticks(), std::memory_order_relaxed);
     event.waited.store(0, std::memory_order_relaxed);
-    plans_[fingerprint.sequence % kKept].store(identity, std::memory_order_relaxed);
-    event.state.store(observe::Event::written(fingerprint.sequence), std::memory_order_release);
-  }
-
-  transport::Fingerprint begin(std::uint32_t word, std::int32_t root, std::size_t count,
-                               const executor::PlanIdentity* plan) {
-    const std::uint32_t sequence = this->sequence() + 1;
-    const std::uint64_t before = hash_.load(std::memory_order_relaxed);
-    const transport::Fingerprint call = executor::make_fingerprint(sequence, word, root, count);
-    hash_.store(next(before, call), std::memory_order_relaxed);
-    ring_->at().sequence.store(sequence, std::memory_order_relaxed);
-    observe::Word<std::uint64_t>& calls = ring_->at().calls[word % kCollectives];
-    calls.store(calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    const transport::Fingerprint fingerprint = executor::with_history(call, before);
-    write(fingerprint, before, plan);
-    return fingerprint;
+    plans_[call.sequence % kKept].store(identity, std::memory_order_relaxed);
+    event.state.store(observe::Event::written(call.sequence), std::memory_order_release);
   }
 
   // Injective in `hash`: histories that differ stay different after the same further calls.
