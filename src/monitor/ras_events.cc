@@ -4,10 +4,12 @@
 
 #include <cerrno>
 #include <csignal>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <utility>
+
+#include "observe/origin.h"
 
 namespace tutti::internal::monitor {
 namespace {
@@ -17,10 +19,8 @@ using EventJson = nlohmann::ordered_json;
 // Also one that has ended, and that its parent has not waited for yet.
 bool has_ended(int pid) {
   if (::kill(pid, 0) != 0) return errno == ESRCH;
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));  // "77 (name) S ..."
-  std::string line;
-  std::getline(file, line);
-  return line.find(") Z", line.rfind(')')) != std::string::npos;
+  const auto stat = observe::stat_of(std::to_string(pid));
+  return !stat || stat->fields.front() == 'Z';
 }
 
 std::string ranks_text(const observe::SeenProcess& process) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -34,12 +35,11 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// Field 22 of /proc/PID/stat: "77 (name) S ..."; 0: there is no such process.
+// Field 22 of /proc/PID/stat; 0: there is no such process.
 std::uint64_t start_time_of(const std::string& pid) {
-  const std::string line = first_line("/proc/" + pid + "/stat");
-  const std::size_t close = line.rfind(')');
-  if (close == std::string::npos) return 0;
-  std::istringstream fields(line.substr(close + 1));
+  const auto stat = stat_of(pid);
+  if (!stat) return 0;
+  std::istringstream fields(stat->fields);
   std::string skipped;
   for (int field = 3; field < 22; ++field) fields >> skipped;
   std::uint64_t time = 0;
@@ -53,6 +53,15 @@ std::uint64_t own_pid_namespace() {
 }
 
 }  // namespace
+
+std::optional<ProcessStat> stat_of(const std::string& pid) {
+  std::ifstream file("/proc/" + pid + "/stat");  // "77 (name) S ..."
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t open = text.find('(');
+  const std::size_t close = text.rfind(')');
+  if (open == std::string::npos || close == std::string::npos || close + 2 >= text.size()) return std::nullopt;
+  return ProcessStat{text.substr(open + 1, close - open - 1), text.substr(close + 2)};
+}
 
 std::string machine_of(const Origin& origin) {
   return text_of(origin.host) + " " + text_of(origin.boot);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 
 namespace tutti::internal::observe {
@@ -24,6 +25,14 @@ struct Origin {
   std::uint64_t start_time;
   std::uint64_t pid_namespace;
 };
+
+// /proc/PID/stat: the name of the process's command, which may have any bytes, and what follows, which begins with its
+// state. Nothing: there is no such process. `pid`: a number, or "self". Any thread.
+struct ProcessStat {
+  std::string name;
+  std::string fields;
+};
+std::optional<ProcessStat> stat_of(const std::string& pid);
 
 // This process, now. Any thread.
 void set_origin(Origin* origin);

@@ -21,6 +21,7 @@
 
 #include "observe/folder.h"
 #include "observe/layout.h"
+#include "observe/origin.h"
 #include "observe/recorded_file.h"
 #include "observe/tick_clock.h"
 #include "os/clock.h"
@@ -201,16 +202,11 @@ Result<std::vector<UniqueFd>> open_events(int pid) {
   return files;
 }
 
-// Its name and state, from /proc/PID/stat: "77 (name) S ...".
 void read_state(SeenProcess* process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process->pid));
-  std::string line;
-  std::getline(file, line);
-  const std::size_t open = line.find('(');
-  const std::size_t close = line.rfind(')');
-  if (open == std::string::npos || close == std::string::npos || close + 2 >= line.size()) return;
-  process->program = printable(line.substr(open + 1, close - open - 1));
-  process->state = line[close + 2];
+  const auto stat = stat_of(std::to_string(process->pid));
+  if (!stat) return;
+  process->program = printable(stat->name);
+  process->state = stat->fields.front();
 }
 
 // The process's number for itself, which is another one in a container.
@@ -252,11 +248,13 @@ void for_each_ring(int fd, const Header& header, Use use) {
   auto measured = std::make_unique<Measures>();
   for (std::uint32_t i = 0; i < rings; ++i) {
     const std::size_t at = kHeaderBytes + i * stride;
-    if (!read_at(fd, ring.get(), sizeof(Ring), at) || !read_at(fd, again.get(), sizeof(Ring), at)) break;
+    if (!read_at(fd, ring.get(), sizeof(Ring), at)) break;
+    const bool measures = stride > kRingBytes && read_at(fd, measured.get(), sizeof(Measures), at + kRingBytes);
+    // Last, so that all is of one communicator if it is still there: another one may use the ring.
+    if (!read_at(fd, again.get(), sizeof(Ring), at)) break;
     const Position& own = ring->at;
     if (own.communicator.load() == 0 || own.communicator.load() != again->at.communicator.load()) continue;
     if (own.ranks < 1 || own.ranks > kMostRanks || own.rank < 0 || own.rank >= own.ranks) continue;
-    const bool measures = stride > kRingBytes && read_at(fd, measured.get(), sizeof(Measures), at + kRingBytes);
     use(*ring, *again, measures ? measured.get() : nullptr);
   }
 }

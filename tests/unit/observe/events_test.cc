@@ -1,15 +1,18 @@
 // Rings of events, as another process reads them.
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "catch_compat.h"
 #include "observe/event_ring.h"
+#include "observe/origin.h"
 #include "observe/reader.h"
 #include "os/ticks.h"
 #include "variable.h"
@@ -287,6 +290,19 @@ TEST_CASE("events: a forked child leaves its parent's rings as they are", "[fork
   CHECK(status == 0);
   REQUIRE(seen().size() == 1);
   CHECK(seen()[0].calls.size() == 1);
+}
+
+TEST_CASE("events: a process whose name has a line break") {
+  std::array<char, 16> before{};
+  REQUIRE(::prctl(PR_GET_NAME, before.data()) == 0);
+  REQUIRE(::prctl(PR_SET_NAME, "a) Z\nb") == 0);
+  const auto ring = EventRing::open(0xabc, 0, 2);
+  auto process = read_process(::getpid());
+  REQUIRE(::prctl(PR_SET_NAME, before.data()) == 0);
+  REQUIRE(process.is_ok());
+  CHECK(process->program == "a) Z?b");
+  CHECK((process->state == 'R' || process->state == 'S'));
+  CHECK(!stat_of("0"));
 }
 
 TEST_CASE("events: a process that does not exist") {
