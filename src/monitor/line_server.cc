@@ -96,20 +96,39 @@ bool LineServer::receive(Client* client) {
   return true;
 }
 
+void LineServer::hear(Client* client, std::string_view line) {
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  client->conversation->hear(line);
+}
+
+// Removes the rest of a line that is heard already. False: there is too much of it.
+bool LineServer::cut_line(Client* client) {
+  if (client->cut_bytes == 0) return true;
+  const std::size_t end = client->line.find('\n');
+  client->cut_bytes += std::min(end, client->line.size());
+  client->line.erase(0, end == std::string::npos ? end : end + 1);
+  if (end != std::string::npos) client->cut_bytes = 0;
+  return client->cut_bytes <= Conversation::kMostCutBytes;
+}
+
 // False: a line is too long.
 bool LineServer::hear_lines(Client* client) {
   Conversation& said = *client->conversation;
+  if (!cut_line(client)) return false;
   std::size_t begin = 0;
   while (!said.ended_ && !said.busy_ && said.pending_bytes() < kMostPendingBytes) {
     const std::size_t end = client->line.find('\n', begin);
     if (end == std::string::npos) break;
-    std::string_view line = std::string_view(client->line).substr(begin, end - begin);
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    hear(client, std::string_view(client->line).substr(begin, end - begin));
     begin = end + 1;
-    said.hear(line);
   }
   client->line.erase(0, begin);
-  return has_line(*client) || client->line.size() <= Conversation::kMostLineBytes;
+  if (has_line(*client) || client->line.size() <= Conversation::kMostLineBytes) return true;
+  if (!said.cuts_lines_ || said.ended_) return said.ended_;
+  hear(client, std::string_view(client->line).substr(0, Conversation::kMostLineBytes));
+  client->cut_bytes = client->line.size();
+  client->line.clear();
+  return true;
 }
 
 bool LineServer::send(Client* client, std::int64_t now) {

@@ -25,9 +25,12 @@ class Conversation {
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
   virtual ~Conversation() = default;
-  // A line of at most kMostLineBytes, without its end ("\n" or "\r\n").
+  // A line of at most kMostLineBytes, without its end ("\n" or "\r\n"). A longer one closes the connection.
   virtual void hear(std::string_view line) = 0;
   static constexpr std::size_t kMostLineBytes = 1024;
+  // Longer ones are heard as well, without what is too long: up to kMostCutBytes.
+  void cut_lines() { cuts_lines_ = true; }
+  static constexpr std::size_t kMostCutBytes = std::size_t{64} << 10;
 
   // For the client. After more than kMostPendingBytes that it has not read, it hears nothing further, and only what
   // answers its lines so far is kept.
@@ -52,6 +55,7 @@ class Conversation {
   bool ended_ = false;
   bool busy_ = false;
   bool lasting_ = false;
+  bool cuts_lines_ = false;
 };
 
 class LineServer {
@@ -86,6 +90,7 @@ class LineServer {
     std::int64_t moved_ns = 0;    // when it last read something, or had read all
     std::int64_t lingers_ns = 0;  // when the last byte was sent after the end; 0: not yet
     std::string line;             // received, and not yet a whole line
+    std::size_t cut_bytes = 0;    // of a line that is heard already, and has not ended; 0: none
     bool input_over = false;      // it will send nothing more
     std::size_t entry = 0;
     bool polled = false;
@@ -98,6 +103,8 @@ class LineServer {
   // False: the connection is over.
   static bool receive(Client* client);
   static bool hear_lines(Client* client);
+  static void hear(Client* client, std::string_view line);
+  static bool cut_line(Client* client);
   static bool send(Client* client, std::int64_t now);
   static void close(Client* client);
 

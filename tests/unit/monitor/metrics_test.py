@@ -169,6 +169,8 @@ def read(path):
 has_promtool = shutil.which("promtool") is not None
 has_prometheus = shutil.which("prometheus") is not None
 host = os.uname().nodename
+namespace = os.stat("/proc/self/ns/pid").st_ino
+apart = "" if namespace == 0xEFFFFFFC else f".{namespace}"  # as in containers
 
 # Files for node_exporter: each process writes its own, and takes it away at the end.
 with tempfile.TemporaryDirectory() as folder:
@@ -179,7 +181,7 @@ with tempfile.TemporaryDirectory() as folder:
         open(name, "w", encoding="utf-8").close()
         os.utime(name, (1, 1))
     with Job(f"prom:{folder}", late=LATE) as job:
-        names = [f"{folder}/tutti-{host}-{process.pid}.prom" for process in job.ranks]
+        names = [f"{folder}/tutti-{host}-{process.pid}{apart}.prom" for process in job.ranks]
         for rank, name in enumerate(names):
             await_that(lambda: os.path.exists(name) and is_complete(read(name), 1), name)
             found = check_text(read(name), [rank])
@@ -218,7 +220,7 @@ for interval_ms in (100, 3600000):
             if interval_ms == 100:
                 # A process that cannot open any file for a time does not count its operations again afterwards.
                 for process in job.ranks:
-                    await_that(lambda: calls_in(f"{folder}/tutti-{host}-{process.pid}.jsonl") >= 34, "all calls")
+                    await_that(lambda: calls_in(f"{folder}/tutti-{host}-{process.pid}{apart}.jsonl") >= 34, "all calls")
                 usual = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
                 for most in (3, usual):
                     for process in job.ranks:
@@ -227,7 +229,7 @@ for interval_ms in (100, 3600000):
                 told = ["Too many open files"] * RANKS
             for expected, found in zip(told, job.results()):
                 assert found == "" or expected and expected in found and found.count("\n") == 1, found
-            names = [f"{folder}/tutti-{host}-{process.pid}.jsonl" for process in job.ranks]
+            names = [f"{folder}/tutti-{host}-{process.pid}{apart}.jsonl" for process in job.ranks]
             assert sorted(glob.glob(f"{folder}/*")) == sorted(names), os.listdir(folder)
             for rank, name in enumerate(names):
                 sums = {}
@@ -326,6 +328,12 @@ with Job(f"http::{port}") as job:
     assert get(port, "/metrics?name=x")[0] == 200
     assert get(port, "/")[0] == 404 and get(port, "/metricsx")[0] == 404
     assert get(port, "/metrics", "POST")[0] == 405
+    status, headers, body = get(port, "/metrics", "HEAD")
+    assert status == 200 and int(headers["Content-Length"]) > 1000 and body == "", headers
+    # Tokens and cookies may be long. What follows them is heard.
+    for request in (b"GET /metrics HTTP/1.1\r\nAuthorization: Bearer " + b"x" * 20000 + b"\r\nA: b\r\n\r\n",
+                    b"GET http://localhost:%d/metrics?a=b HTTP/1.1\r\n\r\n" % port):
+        assert raw(port, request).startswith(b"HTTP/1.1 200"), request
     for garbage in (b"\n", b"GET\r\n\r\n", b"GET /metrics\r\n\r\n", b"\0" * 10000, b"GET /metrics HTTP/1.1\r\n" + b"a: b\r\n" * 1000,
                     b"x" * 100000, b"GET / HT"):
         assert not raw(port, garbage).startswith(b"HTTP/1.1 200"), garbage
@@ -403,12 +411,12 @@ with tempfile.TemporaryDirectory() as folder:
 
     with Job(f"json:{folder}", 100, limit_files) as job:
         for process in job.ranks:
-            with open(f"{folder}/tutti-{host}-{process.pid}.jsonl", "w", encoding="utf-8") as file:
+            with open(f"{folder}/tutti-{host}-{process.pid}{apart}.jsonl", "w", encoding="utf-8") as file:
                 file.truncate(65536 - 100)
         for told in job.results():
             assert told.count("TUTTI_METRICS") == 1, told
         for process in job.ranks:
-            assert os.path.getsize(f"{folder}/tutti-{host}-{process.pid}.jsonl") == 65536 - 100, "a part of a line"
+            assert os.path.getsize(f"{folder}/tutti-{host}-{process.pid}{apart}.jsonl") == 65536 - 100, "a part of a line"
 print("errors: passed")
 
 if has_promtool:
