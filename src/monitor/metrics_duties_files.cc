@@ -52,13 +52,22 @@ std::string prefix_of(const MetricsWriter& writer) {
   return "tutti-" + host + "-";
 }
 
+// The rest. Containers with the host's name may have the same process ids: their files also have the number of the
+// namespace in which the process has that id.
+std::string name_of_process(const MetricsWriter& writer) {
+  constexpr ino_t kNamespaceOfHost = 0xEFFFFFFC;  // PROC_PID_INIT_INO of the kernel
+  struct stat own {};
+  const bool apart = ::stat("/proc/self/ns/pid", &own) == 0 && own.st_ino != kNamespaceOfHost;
+  return std::to_string(writer.pid) + (apart ? fmt::format(".{}", own.st_ino) : "");
+}
+
 class PrometheusFile final : public PeriodicDuty {
  public:
   PrometheusFile(const std::string& directory, const MetricsWriter& writer)
       : PeriodicDuty(writer, "TUTTI_METRICS: " + directory),
         directory_(directory),
         prefix_(prefix_of(writer)),
-        path_(fmt::format("{}/{}{}{}", directory, prefix_, writer.pid, kEnd)),
+        path_(fmt::format("{}/{}{}{}", directory, prefix_, name_of_process(writer), kEnd)),
         new_path_(path_ + ".new") {
     const Status removed = guarded([this] { return remove_stale(), Status(); });
     (void)removed;
@@ -97,7 +106,7 @@ class PrometheusFile final : public PeriodicDuty {
       std::string_view name = entry->d_name;
       if (!name.starts_with(prefix_) || !name.ends_with(kEnd)) continue;
       const std::string_view pid = name.substr(prefix_.size(), name.size() - prefix_.size() - kEnd.size());
-      if (pid.empty() || pid.find_first_not_of("0123456789") != std::string_view::npos) continue;
+      if (pid.empty() || pid.find_first_not_of("0123456789.") != std::string_view::npos) continue;
       struct stat info {};
       if (::fstatat(::dirfd(folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
       if (std::time(nullptr) - info.st_mtime > stale_s) (void)::unlinkat(::dirfd(folder), entry->d_name, 0);
@@ -115,7 +124,7 @@ class LinesFile final : public PeriodicDuty {
  public:
   LinesFile(const std::string& directory, const MetricsWriter& writer)
       : PeriodicDuty(writer, "TUTTI_METRICS: " + directory),
-        path_(fmt::format("{}/{}{}.jsonl", directory, prefix_of(writer), writer.pid)),
+        path_(fmt::format("{}/{}{}.jsonl", directory, prefix_of(writer), name_of_process(writer))),
         lines_(writer) {}
   ~LinesFile() override { write_last(); }
 

@@ -69,8 +69,8 @@ class Text {
     for (const SeenProcess& process : processes) {
       for (const SeenRank& rank : process.ranks) {
         rows_.push_back({&process, &rank,
-                         fmt::format("communicator=\"{:016x}\",rank=\"{}\",ranks=\"{}\",host=\"{}\"", rank.communicator,
-                                     rank.rank, rank.ranks, escaped(process.host))});
+                         fmt::format("communicator=\"{:016x}\",rank=\"{}\",ranks=\"{}\",host=\"{}\",pid=\"{}\"",
+                                     rank.communicator, rank.rank, rank.ranks, escaped(process.host), process.pid)});
       }
     }
   }

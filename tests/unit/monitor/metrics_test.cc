@@ -55,7 +55,7 @@ bool has(const std::string& text, const std::string& line) {
   return text.find(line + "\n") != std::string::npos;
 }
 
-const std::string kLabels = R"(communicator="00000000000010c9",rank="1",ranks="4",host="node\"7")";
+const std::string kLabels = R"(communicator="00000000000010c9",rank="1",ranks="4",host="node\"7",pid="77")";
 
 }  // namespace
 
