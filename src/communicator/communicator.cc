@@ -35,8 +35,8 @@ Result<std::unique_ptr<OpenDevice>> open_device(Settings* settings) {
   });
 }
 
-std::unique_ptr<observe::EventRing> open_ring(const Epoch& epoch) {
-  auto ring = observe::EventRing::open(epoch.public_id(), epoch.rank(), epoch.ranks());
+std::unique_ptr<observe::EventRing> open_ring(const Epoch& epoch, std::unique_ptr<observe::EventRing>* joining) {
+  auto ring = observe::EventRing::open(epoch.public_id(), epoch.rank(), epoch.ranks(), joining);
   ring->set_hosts(epoch.membership().hosts.size());
   return ring;
 }
@@ -44,8 +44,8 @@ std::unique_ptr<observe::EventRing> open_ring(const Epoch& epoch) {
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settings& settings,
-                                                           std::shared_ptr<ThreadRanks> thread_ranks,
-                                                           Deadline deadline) {
+                                                           std::shared_ptr<ThreadRanks> thread_ranks, Deadline deadline,
+                                                           std::unique_ptr<observe::EventRing>* joining) {
   const InFloatMode standard;  // choices that ranks derive from costs must not depend on the caller's mode
   Settings own = settings;
   const Status heard = thread_ranks == nullptr ? hear_decided(job.decided, &own) : Status();
@@ -59,15 +59,16 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
   if (!heard.is_ok()) return give_up(heard);
   if (!device.is_ok()) return give_up(device.status());
   if (Status s = guarded([&] { return epoch->join(deadline); }); !s.is_ok()) return give_up(s);
-  auto made = make(epoch, std::move(*device), deadline);
+  auto made = make(epoch, std::move(*device), deadline, joining);
   if (!made.is_ok()) return made;
   log_joined(epoch->membership(), epoch->secret(),
              settings.init_timeout_ms - (deadline.at_ns() - now_ns()) / 1'000'000);
   return made;
 }
 
-Communicator::Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDevice> device)
-    : history_(std::make_shared<CallHistory>(0, open_ring(*epoch))),
+Communicator::Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDevice> device,
+                           std::unique_ptr<observe::EventRing>* joining)
+    : history_(std::make_shared<CallHistory>(0, open_ring(*epoch, joining))),
       epoch_(std::move(epoch)),
       failures_(*epoch_, history_),
       survivors_(*epoch_, failures_),
@@ -81,10 +82,11 @@ Communicator::Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDev
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::make(const std::shared_ptr<Epoch>& epoch,
-                                                         std::unique_ptr<OpenDevice> device, Deadline deadline) {
+                                                         std::unique_ptr<OpenDevice> device, Deadline deadline,
+                                                         std::unique_ptr<observe::EventRing>* joining) {
   std::unique_ptr<Communicator> made;
   Status status = guarded([&] {
-    made.reset(new Communicator(epoch, std::move(device)));
+    made.reset(new Communicator(epoch, std::move(device), joining));
     if (made->device_ != nullptr) {
       if (Status s = made->device_->open_windows(deadline); !s.is_ok()) return s;
     }

@@ -40,9 +40,10 @@ namespace tutti::internal {
 class Communicator final {
  public:
   // Collective. `settings`: this rank's. `thread_ranks` is set if all ranks are threads of this process
-  // that were created together.
+  // that were created together. joining: see EventRing::open().
   static Result<std::unique_ptr<Communicator>> create(Job job, const Settings& settings,
-                                                      std::shared_ptr<ThreadRanks> thread_ranks, Deadline deadline);
+                                                      std::shared_ptr<ThreadRanks> thread_ranks, Deadline deadline,
+                                                      std::unique_ptr<observe::EventRing>* joining);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -137,10 +138,12 @@ class Communicator final {
                                                                bool at_length) const;
 
  private:
-  Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDevice> device);
+  Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDevice> device,
+               std::unique_ptr<observe::EventRing>* joining);
   // Collective, with a complete epoch; tells the other ranks of an error. `device`: null for the host's memory.
   static Result<std::unique_ptr<Communicator>> make(const std::shared_ptr<Epoch>& epoch,
-                                                    std::unique_ptr<OpenDevice> device, Deadline deadline);
+                                                    std::unique_ptr<OpenDevice> device, Deadline deadline,
+                                                    std::unique_ptr<observe::EventRing>* joining = nullptr);
   Result<std::unique_ptr<Communicator>> make_child(SplitGroup group, const std::vector<std::string>& texts) const;
   Status go_on_without_dead();
   // If memory for the copy is missing, the communicator fails, because the peers wait for the call.

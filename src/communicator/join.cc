@@ -1,5 +1,9 @@
 #include "communicator/join.h"
 
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -7,6 +11,8 @@
 #include "base/service_thread.h"
 #include "join/in_process.h"
 #include "join/launch/environment.h"
+#include "join/unique_id.h"
+#include "observe/event_ring.h"
 #include "os/clock.h"
 #include "selection/select.h"
 #include "transport/registry.h"
@@ -18,9 +24,36 @@ namespace {
 // If the root is not found within this time, the others wait for the rank until their init timeout.
 constexpr std::int64_t kDeclineMs = 5'000;
 
-Result<std::unique_ptr<Communicator>> make(Result<Job> job, const Settings& settings, Deadline deadline) {
-  if (!job.is_ok()) return job.status();
-  return Communicator::create(std::move(*job), settings, nullptr, deadline);
+// FNV-1a of the bytes, behind those whose hash is `before`.
+std::uint64_t hash_of(std::span<const std::uint8_t> bytes, std::uint64_t before = 0xcbf29ce484222325) {
+  for (const std::uint8_t byte : bytes) before = (before ^ byte) * 0x100000001b3;
+  return before;
+}
+// The same on all ranks of a job. Everyone may see it, so the secret is left out.
+std::uint64_t number_of(const UniqueIdBytes& id) {
+  constexpr std::size_t kSecretAt = 8;  // see unique_id.h
+  const std::span<const std::uint8_t> bytes = id;
+  return hash_of(bytes.subspan(kSecretAt + sizeof(net::Secret)), hash_of(bytes.first(kSecretAt)));
+}
+std::uint64_t number_of(const KnownRoot& root) {
+  std::uint64_t hash = hash_of({reinterpret_cast<const std::uint8_t*>(root.job.data()), root.job.size()});
+  for (const std::uint16_t port : root.ports) {
+    hash = hash_of(std::array{static_cast<std::uint8_t>(port), static_cast<std::uint8_t>(port >> 8)}, hash);
+  }
+  return hash;
+}
+
+// join() by this call returns the job. While a rank joins, other processes see that it does, and afterwards, if it has
+// failed and events are recorded.
+template <class Root, class Join>
+Result<std::unique_ptr<Communicator>> make(std::string_view call, const Root& root, int rank, int ranks,
+                                           const Settings& settings, Deadline deadline, Join join) {
+  auto ring = observe::EventRing::joining(number_of(root) | 1, rank, ranks, call);
+  Result<Job> job = join();
+  auto made = job.is_ok() ? Communicator::create(std::move(*job), settings, nullptr, deadline, &ring)
+                          : Result<std::unique_ptr<Communicator>>(job.status());
+  if (!made.is_ok() && ring != nullptr) ring->fail(made.status().message());
+  return made;
 }
 
 // Of the errors of several ranks, the original one: errors caused by it are remote errors.
@@ -64,15 +97,19 @@ Status check_device(const Settings& settings) {
 Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,
                                                    const Settings& settings, ControlTree::GivesUp gives_up) {
   const Deadline deadline = Deadline::after_ms(settings.init_timeout_ms);
-  return make(join(id, rank, ranks, settings, deadline, std::move(gives_up)), settings, deadline);
+  return make("tuttiCommInitRank", id, rank, ranks, settings, deadline,
+              [&] { return join(id, rank, ranks, settings, deadline, std::move(gives_up)); });
 }
 
 Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings) {
   const Deadline deadline = Deadline::after_ms(settings.init_timeout_ms);
   auto found = detect_job(settings, deadline);
   if (!found.is_ok()) return found.status();
-  const auto join_at = [&](const auto& root) { return join(root, found->rank, found->ranks, settings, deadline); };
-  return make(std::visit(join_at, found->root), settings, deadline);
+  const auto join_at = [&](const auto& root) {
+    return make("tuttiCommInitEnv", root, found->rank, found->ranks, settings, deadline,
+                [&] { return join(root, found->rank, found->ranks, settings, deadline); });
+  };
+  return std::visit(join_at, found->root);
 }
 
 void decline_with_id(const UniqueIdBytes& id, int rank, int ranks, const Status& why, ControlTree::GivesUp gives_up) {
@@ -113,7 +150,7 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, st
         results[i] = guarded([&] {
           Settings own = settings;
           own.device = memory::name_of_device(devices.empty() ? *common_device : devices[i]);
-          auto created = Communicator::create(std::move((*jobs)[i]), own, *thread_ranks, deadline);
+          auto created = Communicator::create(std::move((*jobs)[i]), own, *thread_ranks, deadline, nullptr);
           if (created.is_ok()) made[i] = std::move(*created);
           return created.status();
         });

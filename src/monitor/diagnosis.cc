@@ -215,6 +215,23 @@ class Examination {
     for (const auto& [rank, member] : members_) {
       if (!member.seen->agreement && !member.wait()) suspects_.insert(rank);
     }
+    // Ranks that join wait for those that have not started.
+    if (!suspects_.empty()) return;
+    for (const int rank : unread()) suspects_.insert(rank);
+  }
+
+  // Ranks without a process or a file that could be read.
+  [[nodiscard]] std::vector<int> unread() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < result_.ranks; ++rank) {
+      if (!members_.contains(rank) && !silent_.contains(rank)) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+  [[nodiscard]] bool joins() const {
+    return std::any_of(members_.begin(), members_.end(), [](const auto& member) {
+      return member.second.seen->agreement && member.second.seen->agreement->call.starts_with("tuttiCommInit");
+    });
   }
 
   // A rank that gets no processor does not say that it waits.
@@ -258,6 +275,7 @@ class Examination {
   void tell_outside(const std::vector<int>& ranks, bool others_inside) {
     const Member& member = members_.at(ranks.front());
     const SeenCall* const last = member.last();
+    if (front() == 0 && joins()) return;
     if (front() == 0) {
       add(Finding::Kind::kOperation, ranks, fmt::format("{} {} called no collective", list_ranks(ranks), have(ranks)));
     } else if (others_inside) {
@@ -344,20 +362,18 @@ class Examination {
   }
 
   void tell_unread() {
-    std::vector<int> unread;
-    for (int rank = 0; rank < result_.ranks; ++rank) {
-      if (!members_.contains(rank) && !silent_.contains(rank)) unread.push_back(rank);
-    }
+    const std::vector<int> unread = this->unread();
     if (unread.empty()) return;
     const bool past =
         std::any_of(members_.begin(), members_.end(), [](const auto& member) { return member.second.process->ended; });
     const char* const they = unread.size() == 1 ? "it" : "they";
     add(Finding::Kind::kUnread, unread,
-        past ? fmt::format("{} {} no file here: {} {} left without a failure, or ran elsewhere", list_ranks(unread),
-                           have(unread), they, have(unread))
-             : fmt::format("{} {} not found here: on another host, in another container or of another user, or {} {} "
-                           "left or died",
-                           list_ranks(unread), unread.size() == 1 ? "was" : "were", they, have(unread)));
+        past
+            ? fmt::format("{} {} no file here: {} {} left without a failure, or ran elsewhere", list_ranks(unread),
+                          have(unread), they, have(unread))
+            : fmt::format("{} {} not found here: on another host, in another container or of another user, or {} {} {}",
+                          list_ranks(unread), unread.size() == 1 ? "was" : "were", they, have(unread),
+                          joins() ? "not started, or died" : "left or died"));
   }
 
   // Those for which others wait, and which wait for none themselves; if there is none, the ranks that wait for each

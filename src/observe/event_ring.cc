@@ -30,25 +30,38 @@ std::unique_ptr<EventRing> EventRing::unshared() {
   return std::unique_ptr<EventRing>(new EventRing(place, std::move(own)));
 }
 
-std::unique_ptr<EventRing> EventRing::open(std::uint64_t communicator, int rank, int ranks) {
+std::unique_ptr<EventRing> EventRing::take() {
   const RingPlace place = take_ring();
-  std::unique_ptr<EventRing> made;
-  if (place.ring == nullptr) {
-    made = unshared();
-    made->open_trace(communicator, rank, ranks);
-    return made;
-  }
-  if (place.measures != nullptr) (void)ns_of_ticks(1);  // now, and not in the first operation
+  if (place.ring == nullptr) return unshared();
   try {
-    made.reset(new EventRing(place, nullptr));
+    return std::unique_ptr<EventRing>(new EventRing(place, nullptr));
   } catch (...) {
     give_back(place);
     throw;
   }
-  made->at().rank = rank;
-  made->at().ranks = ranks;
-  made->at().communicator.store(communicator, std::memory_order_release);
+}
+
+void EventRing::name(std::uint64_t communicator, int rank, int ranks) {
+  at().rank = rank;
+  at().ranks = ranks;
+  at().communicator.store(communicator, std::memory_order_release);
+}
+
+std::unique_ptr<EventRing> EventRing::open(std::uint64_t communicator, int rank, int ranks,
+                                           std::unique_ptr<EventRing>* joining) {
+  std::unique_ptr<EventRing> made = joining != nullptr && *joining != nullptr ? std::move(*joining) : take();
+  made->at().agreeing_since_ns.store(0, std::memory_order_relaxed);
+  made->measures_ = made->place_.measures;
+  if (made->measures_ != nullptr) (void)ns_of_ticks(1);  // now, and not in the first operation
+  if (made->unshared_ == nullptr) made->name(communicator, rank, ranks);
   made->open_trace(communicator, rank, ranks);
+  return made;
+}
+
+std::unique_ptr<EventRing> EventRing::joining(std::uint64_t job, int rank, int ranks, std::string_view call) {
+  std::unique_ptr<EventRing> made = take();
+  if (made->unshared_ == nullptr) made->name(job, rank, ranks);
+  made->begin_agreement(call);
   return made;
 }
 
@@ -182,16 +195,20 @@ void EventRing::measure_transfer(bool sends, int peer, std::uint64_t bytes, std:
   measure({sends ? kSends : kReceives, bytes, 0, 0}, times);
 }
 
+void EventRing::begin_agreement(std::string_view call) {
+  std::array<char, 64>& text = at().agreement;
+  const std::size_t length = std::min(call.size(), text.size() - 1);
+  std::memcpy(text.data(), call.data(), length);
+  text[length] = '\0';
+  at().agreeing_since_ns.store(now_ns(), std::memory_order_release);
+}
+
 EventRing::Agreeing::Agreeing(EventRing& ring, std::string_view call) : ring_(&ring) {
   if (ring.at().agreeing_since_ns.load(std::memory_order_relaxed) != 0) {
     ring_ = nullptr;
     return;
   }
-  std::array<char, 64>& text = ring.at().agreement;
-  const std::size_t length = std::min(call.size(), text.size() - 1);
-  std::memcpy(text.data(), call.data(), length);
-  text[length] = '\0';
-  ring.at().agreeing_since_ns.store(now_ns(), std::memory_order_release);
+  ring.begin_agreement(call);
 }
 
 EventRing::Agreeing::~Agreeing() {

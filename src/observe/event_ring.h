@@ -24,7 +24,12 @@ class EventRing {
   // `communicator`: not 0, and the same on all of its ranks alone. If the kernel refuses memory that others can read,
   // or a descriptor for it, the ring lies in the process's own memory. The file of a process has one descriptor, as
   // long as the process has a ring.
-  static std::unique_ptr<EventRing> open(std::uint64_t communicator, int rank, int ranks);
+  // `joining`: of the rank that has joined, if it has one, which becomes the communicator's.
+  static std::unique_ptr<EventRing> open(std::uint64_t communicator, int rank, int ranks,
+                                         std::unique_ptr<EventRing>* joining = nullptr);
+  // Of a rank that joins job `job` by this call, until it has a communicator: it is read like a communicator, but not
+  // measured.
+  static std::unique_ptr<EventRing> joining(std::uint64_t job, int rank, int ranks, std::string_view call);
   // Which no other process can read.
   static std::unique_ptr<EventRing> unshared();
   EventRing(const EventRing&) = delete;
@@ -82,6 +87,9 @@ class EventRing {
   // Returns the time.
   std::int64_t set_mark();
   EventRing(const RingPlace& place, std::unique_ptr<Unshared> unshared);
+  static std::unique_ptr<EventRing> take();
+  void name(std::uint64_t communicator, int rank, int ranks);
+  void begin_agreement(std::string_view call);
   void measure(Measured operation, const Times& times);
   void open_trace(std::uint64_t communicator, int rank, int ranks);
   void add_steps(std::uint32_t number);
@@ -89,7 +97,7 @@ class EventRing {
   const RingPlace place_;
   Ring* const ring_ = place_.ring;
   const std::unique_ptr<Unshared> unshared_;  // null: it lies in the file
-  Measures* const measures_ = place_.measures;
+  Measures* measures_ = place_.measures;      // null: it is not measured
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<StepLog> steps_;    // if there is a trace
   std::function<std::string()> job_;  // empty: none, or written

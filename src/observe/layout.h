@@ -81,7 +81,8 @@ struct Position {
   Word<std::int64_t> mark_ns;    // CLOCK_MONOTONIC; written last; 0: none yet
   Word<std::uint32_t> awaiting;  // ranks for whose data or room it waits; at most kAwaited are listed
   std::array<Word<std::int32_t>, kAwaited> awaited;
-  // A call that the ranks agree on, beside operations: tuttiCommAgree, tuttiCommShrink, ...
+  // A call that the ranks agree on, beside operations: tuttiCommAgree, tuttiCommShrink, ... While a rank joins, it has
+  // a ring whose `communicator` is the job's number, and is in tuttiCommInitRank or tuttiCommInitEnv.
   Word<std::int64_t> agreeing_since_ns;  // CLOCK_MONOTONIC; 0: none. The text is complete before
   std::array<char, 64> agreement;
   // The error that has failed the communicator, and whether the rank was in an operation then. `transfer` and the last

@@ -20,15 +20,16 @@ LIMIT_S = 100
 
 
 class Job:
-    """Ranks of which one does not come; they end with the block."""
+    """Ranks of which one does not come; they end with the block. `missing`: ranks that do not start."""
 
-    def __init__(self, rank, how, **settings):
+    def __init__(self, rank, how, missing=(), **settings):
         port = random.randrange(20000, 32000)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
         environment |= {"TUTTI_ROOT": f"127.0.0.1:{port}", "TUTTI_WORLD_SIZE": str(RANKS),
                         "TUTTI_TIMEOUT_MS": str(LIMIT_S * 1000)} | settings
         self.ranks = [subprocess.Popen([program, str(rank), how], stdin=subprocess.PIPE,
-                                       env=environment | {"TUTTI_RANK": str(r)}) for r in range(RANKS)]
+                                       env=environment | {"TUTTI_RANK": str(r)}) for r in range(RANKS)
+                      if r not in missing]
 
     def __enter__(self):
         return self
@@ -116,6 +117,21 @@ with Job(1, "count") as job:
     found, told = job.findings(lambda found: sum(counted_ranks(text) for text in found.get("failed", [])) == RANKS,
                                stuck=False)
     assert any("count 50" in text and "count 100" in text for text in found["different calls"]), found
+
+# A rank that does not start.
+with Job(1, "late", missing=[2]) as job:
+    found, told = job.findings(lambda found: found.get("conclusion") == ["look at rank 2, which was not found here"])
+    assert len(found["operation"]) == 1, found
+    assert found["operation"][0].startswith("ranks 0, 1 have been in tuttiCommInitEnv, for "), found
+    assert found["not read"] == ["rank 2 was not found here: on another host, in another container or of another user, "
+                                  "or it has not started, or died"], found
+
+# Afterwards the reason is in the files of the ranks that have started.
+with tempfile.TemporaryDirectory() as folder:
+    with Job(1, "late", missing=[2], TUTTI_FLIGHT_RECORDER=folder, TUTTI_INIT_TIMEOUT_MS="1000") as job:
+        assert [process.wait(LIMIT_S) for process in job.ranks] == [1, 1]
+    told = subprocess.run([tutti, "diagnose", folder], text=True, stdout=subprocess.PIPE, check=False).stdout
+    assert "it has failed on rank" in told and "rank 2" in told and "have been in tuttiCommInitEnv" in told, told
 
 # A rank that is slow: the job goes on.
 with Job(2, "slow") as job:
