@@ -188,6 +188,7 @@ Status CpuExecutor::run_in_order(const Operation& op, const LocatedSteps* locate
     locate_all(op, &located_);
     located = &located_;
   }
+  if constexpr (kTraced) steps_->set_in_order();
   for (const LocatedStep& s : std::span(located->steps).subspan(done)) {
     [[maybe_unused]] const std::uint64_t begun = kTraced ? ticks() : 0;
     const auto note = [&] {

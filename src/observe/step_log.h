@@ -38,19 +38,20 @@ struct StepsOf {
   std::uint64_t bytes = 0;          // of the whole vector; of operations that run as one, of all of them
   std::uint32_t element_bytes = 1;  // unit that is never cut
   bool uneven = false;              // its blocks have different sizes
+  bool in_order = false;            // it began to run in the order of the schedule
 };
 
 class StepLog {
  public:
-  StepLog() { steps_.reserve(kMostSteps); }
   // True: the operation's steps are to be kept.
   bool begin(const StepsOf& operation) {
-    wanted_ = operation.bytes >= kAllStepsBytes || operation.number % kStepsPeriod == 0;
+    wanted_ = (operation.bytes >= kAllStepsBytes || operation.number % kStepsPeriod == 0) && has_memory();
     operation_ = operation;
     steps_.clear();
     left_out_ = 0;
     return wanted_;
   }
+  void set_in_order() { operation_.in_order = true; }
   void forget() { wanted_ = false; }
   void add(const StepTimes& step) {
     if (steps_.size() < kMostSteps) {
@@ -66,6 +67,16 @@ class StepLog {
   [[nodiscard]] std::uint64_t left_out() const { return left_out_; }
 
  private:
+  // add() needs none. Programs make many communicators that they hardly use.
+  bool has_memory() {
+    try {
+      steps_.reserve(kMostSteps);
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
   bool wanted_ = false;
   StepsOf operation_;
   std::vector<StepTimes> steps_;

@@ -204,7 +204,7 @@ void Trace::add_steps(const StepLog& log) {
   if (!keeps_steps_) return;
   const StepsOf& of = log.operation();
   if (!add_as_record(OperationRecord{TraceRecord::kOperation, of.number, of.plan, of.element_bytes, of.bytes,
-                                     log.left_out(), of.uneven ? 1u : 0u})) {
+                                     log.left_out(), of.uneven ? 1u : 0u, of.in_order ? 1u : 0u})) {
     return;
   }
   const std::vector<StepTimes>& steps = log.steps();

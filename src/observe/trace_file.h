@@ -67,6 +67,7 @@ struct alignas(64) OperationRecord {
   std::uint64_t bytes;
   std::uint64_t left_out;  // steps that were too many to be kept
   std::uint32_t uneven;    // 1: its blocks have different sizes
+  std::uint32_t in_order;  // as in StepsOf
 };
 static_assert(sizeof(OperationRecord) == sizeof(TraceRecord));
 

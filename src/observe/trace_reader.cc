@@ -84,6 +84,7 @@ TracedSteps steps_of(const OperationRecord& record) {
   steps.bytes = record.bytes;
   steps.element_bytes = std::max<std::uint32_t>(record.element_bytes, 1);
   steps.uneven = record.uneven != 0;
+  steps.in_order = record.in_order != 0;
   steps.left_out = record.left_out;
   return steps;
 }

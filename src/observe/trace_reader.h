@@ -43,6 +43,7 @@ struct TracedSteps {
   std::uint64_t bytes = 0;  // of the whole vector
   std::uint32_t element_bytes = 1;
   bool uneven = false;         // its blocks have different sizes
+  bool in_order = false;       // it began to run in the order of the schedule, one step after the other
   std::uint64_t left_out = 0;  // steps that are not there
   std::vector<TracedStep> steps;
 };

@@ -8,8 +8,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/config.h"
+#include "base/standard_output.h"
 #include "candidates.h"
 #include "cluster_options.h"
 #include "command.h"
@@ -20,6 +22,8 @@
 #include "selection/prediction.h"
 #include "selection/select.h"
 #include "tools/drawing/picture.h"
+#include "tools/trace/delays.h"
+#include "tools/trace/members.h"
 #include "topology/detect.h"
 
 namespace tutti::internal::tools {
@@ -32,6 +36,8 @@ struct Options {
   std::uint64_t bytes = 1 << 20;
   int root = 0;
   bool measure = false;
+  std::vector<std::string> traces;  // folders of TUTTI_TRACE
+  std::optional<std::uint32_t> operation;
   double seconds = 10;
 };
 
@@ -144,7 +150,22 @@ int run_measured(const Options& options, const Context& context) {
   });
 }
 
+// Of a job that has run with TUTTI_TRACE.
+int run_traced(const Options& options) {
+  auto traced = read_all_traces(options.traces);
+  if (!traced.is_ok()) {
+    std::fprintf(stderr, "tutti explain: %s\n", traced.status().message().c_str());
+    return kExitUsage;
+  }
+  for (const std::string& why : traced->others) std::fprintf(stderr, "tutti explain: %s\n", why.c_str());
+  for (const Delays& delays : find_delays(traced->processes, options.operation)) {
+    if (delays.collectives > 0) std::printf("%s", text_of(delays).c_str());
+  }
+  return flush_standard_output().is_ok() ? kExitOk : kExitFailure;
+}
+
 int run_explain(Options options) {
+  if (!options.traces.empty()) return run_traced(options);
   // Nothing describes other machines: it is this one, whose processors its ranks share.
   ClusterOptions& cluster = options.cluster;
   const bool here = cluster.topology.empty() && !cluster.per_host && cluster.hosts.value_or(1) == 1;
@@ -185,9 +206,16 @@ Run add_explain(CLI::App& app, CLI::App** chosen) {
   command->add_flag("--measure", options->measure, "Also run the candidates, on processes of this machine");
   command->add_option("--seconds", options->seconds, "Time budget of --measure, in seconds")
       ->check(CLI::Range(0.1, 3600.0));
+  command
+      ->add_option(
+          "--trace", options->traces,
+          "Instead: of a job that ran with TUTTI_TRACE=DIR, the ranks and links that were slower than predicted")
+      ->type_name("DIR");
+  command->add_option("--operation", options->operation, "With --trace, only the collective with this number")
+      ->needs("--trace");
   command->footer(
-      "TUTTI_ALGORITHM and TUTTI_TUNING apply, as on rank 0 of a job.\n"
-      "Exit status: 0 success, 1 a measurement failed, 2 invalid arguments or settings.");
+      "TUTTI_ALGORITHM and TUTTI_TUNING apply, as on rank 0 of a job; with --trace, those of the job do.\n"
+      "Exit status: 0 success, 1 a measurement failed, 2 invalid arguments or settings, or no trace.");
   *chosen = command;
   return [options] { return run_explain(*options); };
 }

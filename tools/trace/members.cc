@@ -1,6 +1,7 @@
 #include "tools/trace/members.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/collectives.h"
 #include "base/types.h"
@@ -42,6 +43,20 @@ std::map<CommunicatorKey, Members> communicators_of(const std::vector<TracedProc
     }
   }
   return all;
+}
+
+Result<observe::TracedProcesses> read_all_traces(const std::vector<std::string>& folders) {
+  observe::TracedProcesses traced;
+  for (const std::string& folder : folders) {
+    auto read = observe::read_traces(folder);
+    if (!read.is_ok()) return read.status();
+    std::move(read->processes.begin(), read->processes.end(), std::back_inserter(traced.processes));
+    std::move(read->others.begin(), read->others.end(), std::back_inserter(traced.others));
+  }
+  if (!traced.processes.empty()) return traced;
+  std::string why = "no process has left a trace there; set TUTTI_TRACE=DIR for the job";
+  for (const std::string& other : traced.others) why = other + "\n" + why;
+  return Status::invalid_argument(why);
 }
 
 std::map<std::uint32_t, Arrival> arrivals_of(const Members& members) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "executor/fingerprint.h"
 #include "observe/trace_reader.h"
 
@@ -66,6 +67,9 @@ void for_each_message(const Members& members, Use use) {
     }
   }
 }
+
+// All traces of these folders. kInvalidArgument: a folder cannot be read, or no process has left a trace in any.
+Result<observe::TracedProcesses> read_all_traces(const std::vector<std::string>& folders);
 
 // The last begin of each collective that all ranks have called.
 struct Arrival {

@@ -1,18 +1,15 @@
 // tutti trace: what the ranks of a job have done, on one time axis.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <iterator>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/standard_output.h"
 #include "merged_trace.h"
-#include "observe/trace_reader.h"
 #include "tools/cli/command.h"
+#include "tools/trace/members.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -54,28 +51,19 @@ void print_ranks(const MergedTrace& merged) {
 }
 
 int run(const Options& options) {
-  observe::TracedProcesses traced;
-  for (const std::string& folder : options.folders) {
-    auto read = observe::read_traces(folder);
-    if (!read.is_ok()) {
-      std::fprintf(stderr, "tutti trace: %s\n", read.status().message().c_str());
-      return kExitUsage;
-    }
-    std::move(read->processes.begin(), read->processes.end(), std::back_inserter(traced.processes));
-    std::move(read->others.begin(), read->others.end(), std::back_inserter(traced.others));
-  }
-  for (const std::string& why : traced.others) std::fprintf(stderr, "tutti trace: %s\n", why.c_str());
-  if (traced.processes.empty()) {
-    std::fprintf(stderr, "tutti trace: no process has left a trace there; set TUTTI_TRACE=DIR for the job\n");
+  auto traced = read_all_traces(options.folders);
+  if (!traced.is_ok()) {
+    std::fprintf(stderr, "tutti trace: %s\n", traced.status().message().c_str());
     return kExitUsage;
   }
-  auto merged = write_merged(traced.processes, options.output);
+  for (const std::string& why : traced->others) std::fprintf(stderr, "tutti trace: %s\n", why.c_str());
+  auto merged = write_merged(traced->processes, options.output);
   if (!merged.is_ok()) {
     std::fprintf(stderr, "tutti trace: %s\n", merged.status().message().c_str());
     return kExitFailure;
   }
   std::printf("%s\n", fmt::format("{} operations of {} processes in {:.3f} s, written to {}", merged->operations,
-                                  traced.processes.size(), static_cast<double>(merged->span_ns) / 1e9, options.output)
+                                  traced->processes.size(), static_cast<double>(merged->span_ns) / 1e9, options.output)
                           .c_str());
   if (merged->dropped > 0) std::printf("%s\n", fmt::format("{} operations had no room", merged->dropped).c_str());
   if (!merged->unpredicted.empty()) {
