@@ -41,6 +41,17 @@ std::unique_ptr<observe::EventRing> open_ring(const Epoch& epoch, std::unique_pt
   return ring;
 }
 
+// The links count what they take anyway.
+observe::SentBytes sent_bytes(const Epoch& epoch) {
+  observe::SentBytes sent;
+  epoch.plans().each_link([&](int peer, transport::Link& link) {
+    const transport::SendLane& lane = link.send();
+    const PeerInfo& to = epoch.membership().peers[static_cast<std::size_t>(peer)];
+    sent[{lane.traits().transport, to.hostname}] += lane.taken();
+  });
+  return sent;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settings& settings,
@@ -74,6 +85,7 @@ Communicator::Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDev
       survivors_(*epoch_, failures_),
       operations_(*epoch_, *history_, failures_, device != nullptr),
       queue_(*epoch_, operations_, failures_) {
+  history_->ring().set_sent([this] { return sent_bytes(*epoch_); });
   operations_.executor().set_step_log(history_->ring().step_log());
   if (epoch_->rank() == 0 && history_->ring().traces()) {
     history_->ring().set_job([this] { return selection::text_of(epoch_->plans().model()); });
@@ -135,6 +147,7 @@ Communicator::~Communicator() {
     device_->backend().leave();
   }
   queue_.wait_until_at_rest();
+  history_->ring().tell_sent();
   survivor_mode_.reset();
   if (!failures_.is_finalized()) deliver();
   if (epoch_->tree() != nullptr) epoch_->tree()->leave();

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <bit>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -78,6 +79,10 @@ class Plans {
   [[nodiscard]] Status check_forced(Collective collective, schedule::Order order) const;
   // Whether there is a link to the peer, or it is the rank itself.
   [[nodiscard]] bool is_connected(int peer) const { return peer == membership_.rank || links_.count(peer) != 0; }
+  // Between operations.
+  void each_link(const std::function<void(int peer, transport::Link& link)>& visit) const {
+    for (const auto& [peer, link] : links_) visit(peer, *link);
+  }
   // For sends and receives, which only the participating ranks plan.
   Result<std::unique_ptr<executor::Plan>> plan_transfers(schedule::Schedule schedule);
   // Waits until the peers have received everything that was sent to them, at most until the deadline. Data that is not

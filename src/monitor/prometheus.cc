@@ -157,6 +157,14 @@ class Text {
     each_measured([&](const Row& row, const auto& measures) { series(row.labels, measures.waits); });
     begin("tutti_waited_seconds_total", "counter", "The sum of the longest such wait of each operation.");
     each_measured([&](const Row& row, const auto& measures) { series(row.labels, seconds_of_ms(measures.waited_ms)); });
+    begin("tutti_sent_bytes_total", "counter", "Bytes that the rank has sent to the ranks of a host over a transport.");
+    each_measured([&](const Row& row, const observe::SeenMeasures& measures) {
+      for (const observe::SeenSent& sent : measures.sent) {
+        series(fmt::format("{},transport=\"{}\",peer_host=\"{}\"", row.labels, escaped(sent.transport),
+                           escaped(sent.host)),
+               sent.bytes);
+      }
+    });
     begin("tutti_waits_for_rank_total", "counter", "The part of tutti_waits_total in which this rank was awaited.");
     each_late([](const observe::SeenLate& late) { return late.waits; });
     begin("tutti_waited_seconds_for_rank_total", "counter",

@@ -136,12 +136,35 @@ void EventRing::set_hosts(std::size_t hosts) {
   if (measures_ != nullptr) measures_->hosts.store(hosts, std::memory_order_relaxed);
 }
 
+void EventRing::set_sent(std::function<SentBytes()> sent) {
+  if (measures_ == nullptr) return;
+  sent_ = std::move(sent);
+  next_sent_ = 0;
+}
+
+void EventRing::tell_sent() {
+  if (sent_) note_sent(ticks());
+  sent_ = nullptr;
+  next_sent_ = ~std::uint64_t{0};
+}
+
+void EventRing::note_sent(std::uint64_t now) {
+  // Without memory, the next call does it.
+  const Status noted = guarded([this] { return observe::set_sent(*measures_, sent_()), Status(); });
+  (void)noted;
+  constexpr std::uint64_t kPauseNs = 50'000'000;
+  constexpr std::int64_t kManyTicks = 1'000'000;
+  next_sent_ = now + kPauseNs * kManyTicks / std::max<std::uint64_t>(ns_of_ticks(kManyTicks), 1);
+}
+
 void EventRing::measure(Measured operation, const Times& times) {
   if (measures_ == nullptr) return;
   operation.ns += ns_of_ticks(static_cast<std::int64_t>(times.ended - times.begun));
   add(*measures_, operation);
   // Of several operations that run together, the first one has it.
   add(*measures_, operation.kind, operation.bytes, std::exchange(longest_, {}));
+  if (times.ended >= next_sent_) [[unlikely]]
+    note_sent(times.ended);
 }
 
 void EventRing::measure_collective(Collective collective, std::uint64_t bytes) {

@@ -55,6 +55,10 @@ class EventRing {
   [[nodiscard]] bool traces() const { return trace_ != nullptr; }
   // Of how many hosts the communicator's ranks are.
   void set_hosts(std::size_t hosts);
+  // What has been sent over the communicator's links, for measures. Called when operations end, not too often, and by
+  // tell_sent(). REQUIRES: no operation runs then, and after tell_sent() none.
+  void set_sent(std::function<SentBytes()> sent);
+  void tell_sent();
   // An operation has succeeded: the collective that began last; or, since set_inside(true) and until `ended`, one of
   // several collectives that have run as one of `all_bytes`; or one of several transfers.
   void measure_collective(Collective collective, std::uint64_t bytes);
@@ -91,6 +95,7 @@ class EventRing {
   void name(std::uint64_t communicator, int rank, int ranks);
   void begin_agreement(std::string_view call);
   void measure(Measured operation, const Times& times);
+  void note_sent(std::uint64_t now);
   void open_trace(std::uint64_t communicator, int rank, int ranks);
   void add_steps(std::uint32_t number);
 
@@ -99,10 +104,12 @@ class EventRing {
   const std::unique_ptr<Unshared> unshared_;  // null: it lies in the file
   Measures* measures_ = place_.measures;      // null: it is not measured
   std::unique_ptr<Trace> trace_;
-  std::unique_ptr<StepLog> steps_;    // if there is a trace
-  std::function<std::string()> job_;  // empty: none, or written
-  LongWait longest_;                  // of the operation that runs
-  std::uint64_t entered_ = 0;         // ticks
+  std::unique_ptr<StepLog> steps_;               // if there is a trace
+  std::function<std::string()> job_;             // empty: none, or written
+  std::function<SentBytes()> sent_;              // empty: none
+  std::uint64_t next_sent_ = ~std::uint64_t{0};  // ticks; for sent_
+  LongWait longest_;                             // of the operation that runs
+  std::uint64_t entered_ = 0;                    // ticks
 };
 
 }  // namespace tutti::internal::observe

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <deque>
 #include <utility>
 
 #include "base/first_use.h"
+#include "observe/origin.h"
 #include "observe/tick_clock.h"
 #include "os/fork.h"
 
@@ -37,6 +39,19 @@ TickLength measure_ticks() {
 }
 
 constinit FirstUse<TickLength> tick_length;
+
+template <std::size_t size>
+void set_text(std::array<char, size>* to, const std::string& text) {
+  std::memcpy(to->data(), text.data(), std::min(size - 1, text.size()));
+}
+
+// Of a row with zeros, or with these texts.
+void name_sent(Sent& row, const std::string& transport, const std::string& host) {
+  if (value(row.used) != 0) return;
+  set_text(&row.transport, transport);
+  set_text(&row.host, host);
+  row.used.store(1, std::memory_order_release);
+}
 
 constexpr std::size_t kMostEnded = 256;
 constexpr std::uint64_t kUpperHalf = ~std::uint64_t{0} << 32;
@@ -111,6 +126,28 @@ void add(Measures& measures, int kind, std::uint64_t bytes, const LongWait& wait
   }
 }
 
+void set_sent(Measures& measures, const SentBytes& sent) {
+  const auto is = [](const Sent& row, const std::string& transport, const std::string& host) {
+    return text_of(row.transport) == transport && text_of(row.host) == host;
+  };
+  std::uint64_t others = 0;
+  for (const auto& [name, bytes] : sent) {
+    const std::string transport = name.first.substr(0, sizeof(Sent::transport) - 1);
+    const std::string host = name.second.substr(0, sizeof(Sent::host) - 1);
+    const auto free = std::find_if(measures.sent.begin(), measures.sent.end() - 1,
+                                   [&](const Sent& row) { return value(row.used) == 0 || is(row, transport, host); });
+    if (free == measures.sent.end() - 1) {
+      others += bytes;
+      continue;
+    }
+    name_sent(*free, transport, host);
+    free->bytes.store(bytes, std::memory_order_relaxed);
+  }
+  if (others == 0) return;
+  name_sent(measures.sent.back(), kOthers, kOthers);
+  measures.sent.back().bytes.store(others, std::memory_order_relaxed);
+}
+
 std::uint64_t SeenMeasure::count() const {
   std::uint64_t sum = 0;
   for (const std::uint64_t in_bucket : calls) sum += in_bucket;
@@ -126,6 +163,10 @@ SeenMeasures read(const Measures& measures) {
     const std::uint64_t rank = value(late.rank);
     if (rank == 0 || rank > kMostNumbered) continue;
     seen.late.push_back({static_cast<int>(rank) - 1, value(late.waits), value(late.waited_ms)});
+  }
+  for (const Sent& row : measures.sent) {
+    if (row.used.load(std::memory_order_acquire) != 1) continue;
+    seen.sent.push_back({text_of(row.transport), text_of(row.host), value(row.bytes)});
   }
   for (std::size_t kind = 0; kind < kKinds; ++kind) {
     for (std::size_t size = 0; size < kSizeClasses; ++size) {

@@ -8,7 +8,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/collectives.h"
@@ -64,6 +66,17 @@ struct Late {
 };
 inline constexpr std::size_t kLateRanks = 32;
 
+// What a rank has sent over one transport to the ranks of one host.
+struct Sent {
+  std::atomic<std::uint64_t> bytes;
+  std::atomic<std::uint64_t> used;  // 1: the texts are complete
+  std::array<char, 16> transport;
+  std::array<char, 48> host;
+};
+// More pairs than these share the last one, with the texts kOthers.
+inline constexpr std::size_t kSentRows = 20;
+inline constexpr char kOthers[] = "others";
+
 struct Measures {
   std::atomic<std::uint64_t> hosts;  // of the communicator; 0: unknown
   // Of operations in which nothing moved for so long that the rank noted it (Event::waited): how many, and the sum of
@@ -73,6 +86,7 @@ struct Measures {
   // The same, by the rank that was awaited; if more ranks than these are late, the sums above include the others.
   std::array<Late, kLateRanks> late;
   std::array<std::array<Measure, kSizeClasses>, kKinds> kinds;
+  std::array<Sent, kSentRows> sent;
 };
 inline constexpr std::size_t kMeasuresBytes = 28672;  // whole pages
 static_assert(sizeof(Measures) <= kMeasuresBytes && kMeasuresBytes % 4096 == 0);
@@ -93,6 +107,9 @@ struct LongWait {
 // One thread at a time writes.
 void add(Measures& measures, const Measured& operation);
 void add(Measures& measures, int kind, std::uint64_t bytes, const LongWait& wait);
+// What has been sent so far, by transport and host.
+using SentBytes = std::map<std::pair<std::string, std::string>, std::uint64_t>;
+void set_sent(Measures& measures, const SentBytes& sent);
 
 // Nanoseconds of that many ticks(), which may be negative. The first call of a process measures the counter for a
 // millisecond.
@@ -119,12 +136,19 @@ struct SeenLate {
   std::uint64_t waited_ms = 0;
 };
 
+struct SeenSent {
+  std::string transport;
+  std::string host;
+  std::uint64_t bytes = 0;
+};
+
 struct SeenMeasures {
   int hosts = 0;  // 0: unknown
   std::uint64_t waits = 0;
   std::uint64_t waited_ms = 0;
   std::vector<SeenLate> late;
   std::vector<SeenMeasure> operations;  // by kind and size; only those with calls
+  std::vector<SeenSent> sent;
 };
 
 // While the rank writes them, or of any memory.

@@ -100,6 +100,24 @@ TEST_CASE("metrics: measures add up, also for more late ranks than there is room
   CHECK(seen.late[3].waited_ms == 160);
 }
 
+TEST_CASE("metrics: sent bytes by transport and host, also for more than there is room for") {
+  const auto measures = std::make_unique<observe::Measures>();
+  observe::set_sent(*measures, {{{"shm", "node7"}, 100}, {{"tcp", "node8"}, 200}});
+  observe::set_sent(*measures, {{{"shm", "node7"}, 150}, {{"tcp", "node8"}, 200}, {{"shm", "node8"}, 7}});
+  SeenRank rank = rank_with({});
+  rank.measures = observe::read(*measures);
+  CHECK(rank.measures->sent.size() == 3);
+  CHECK(has(text_of(rank), "tutti_sent_bytes_total{" + kLabels + R"(,transport="shm",peer_host="node7"} 150)"));
+  CHECK(has(text_of(rank), "tutti_sent_bytes_total{" + kLabels + R"(,transport="tcp",peer_host="node8"} 200)"));
+  observe::SentBytes many;
+  for (int i = 0; i < 100; ++i) many[{"tcp", std::string(100, 'x').replace(0, 2, std::to_string(i + 10))}] = 10;
+  for (int i = 0; i < 2; ++i) observe::set_sent(*measures, many);
+  const SeenMeasures seen = observe::read(*measures);
+  REQUIRE(seen.sent.size() == observe::kSentRows);
+  CHECK(seen.sent.back().host == observe::kOthers);
+  CHECK(seen.sent.back().bytes == 10 * (100 - (observe::kSentRows - 1 - 3)));
+}
+
 TEST_CASE("metrics: the text has the histogram of each collective and size") {
   const std::string text = text_of(rank_with({measure(0, 8, 2500, 10), measure(observe::kSends, 1 << 20, 70'000, 2)}));
   const std::string reduce = kLabels + R"(,collective="all_reduce",size="up_to_64B")";

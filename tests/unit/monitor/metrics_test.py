@@ -187,6 +187,9 @@ with tempfile.TemporaryDirectory() as folder:
             found = check_text(read(name), [rank])
             if has_promtool:
                 promtool("check", "metrics", input=read(name))
+            # Each reduction of 256 KiB takes its vector out of the rank, and no algorithm sends it more than six times.
+            sent = [(labels["peer_host"], value) for labels, value in found["tutti_sent_bytes_total"]]
+            assert {to for to, _ in sent} == {host} and 5 * 262144 <= sum(b for _, b in sent) < 35 * 262144, sent
             waits = {int(labels["awaited"]): value for labels, value in found.get("tutti_waits_for_rank_total", [])}
             assert rank not in waits, waits
             if rank != LATE:
