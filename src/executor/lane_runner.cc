@@ -10,10 +10,6 @@ using schedule::Buffer;
 using schedule::Step;
 using schedule::StepKind;
 
-constexpr std::size_t kLine = 64;
-// Written to two targets from the level-1 cache.
-constexpr std::size_t kDirectPutBlockBytes = 32 * 1024;
-
 bool would_send_zcopy(const transport::LaneTraits& traits, const transport::Source& source, std::size_t n) {
   return n >= traits.zcopy_any_bytes || (n >= traits.zcopy_bytes && source.region != 0);
 }
@@ -69,6 +65,7 @@ void LaneRunner::begin(const Operation& op) {
 void LaneRunner::take_over(const Operation& op, std::uint32_t index, std::size_t done) {
   begin(op);
   direct_puts_ = false;
+  current_slice_ = 0;
   open_slice(0);
   for (std::uint32_t i = 0; i < index; ++i) {
     StepState& state = state_of(0, i);
@@ -80,7 +77,11 @@ void LaneRunner::take_over(const Operation& op, std::uint32_t index, std::size_t
   if (fused_reduce.reduce != kNone) state_of(0, fused_reduce.reduce).done = done;
   for (std::size_t i = 0; i < op.plan->lanes.size(); ++i) {
     const Lane& lane = op.plan->lanes[i];
-    if (!lane.sends) continue;
+    if (!lane.sends) {
+      const bool moved = std::find(lane.steps.begin(), lane.steps.end(), index) != lane.steps.end();
+      if (moved && lane.link != nullptr) note_unproven(lane, index, state_of(0, index));
+      continue;
+    }
     // The stream position when the operation began.
     for (const std::uint32_t step : lane.steps) cursors_[i].released -= state_of(0, step).done;
   }
@@ -113,7 +114,7 @@ void LaneRunner::open_states(std::uint32_t slice, const AnyLayout& layout) {
   const std::vector<Step>& steps = op_->plan->schedule.steps;
   for (std::uint32_t i = 0; i < steps.size(); ++i) {
     const auto [at, size] = locate(layout, steps[i]);
-    state_of(slice, i) = {at, size, 0, 0};
+    state_of(slice, i) = {at, size, 0, 0, 0};
   }
 }
 
@@ -236,9 +237,10 @@ std::size_t LaneRunner::ready_limit(std::uint32_t index, const StepState& state)
   const StepState* slice = &states_[(current_slice_ % kWindow) * plan.schedule.steps.size()];
   for (const Dependence& d : dependences_of(plan, index)) {
     const StepState& other = slice[d.step];
-    const std::size_t passed = plan.schedule.steps[d.step].kind == StepKind::kSend ? other.released : other.done;
+    std::size_t passed = plan.schedule.steps[d.step].kind == StepKind::kSend ? other.released : other.done;
     if (passed == other.size) continue;
     if (d.whole) return 0;
+    passed -= other.unproven;
     const std::size_t begin = d.later_in_target ? state.begin.target : state.begin.source;
     const std::size_t frontier = (d.earlier_in_target ? other.begin.target : other.begin.source) + passed;
     limit = std::min(limit, frontier > begin ? frontier - begin : 0);
@@ -322,6 +324,7 @@ bool LaneRunner::receive_some(const Lane& lane, std::uint32_t index, StepState& 
       if (view.fingerprint != fingerprint) [[unlikely]]
         return fail(mismatch(step, view.fingerprint));
       state.done += n;
+      note_unproven(lane, index, state);
       return true;
     }
   }
@@ -345,6 +348,7 @@ bool LaneRunner::receive_some(const Lane& lane, std::uint32_t index, StepState& 
   store(*op_, step, at, view.data, n, streaming_ && step.target == Buffer::kOutput);
   if (!in.consume(n)) return false;
   state.done += n;
+  note_unproven(lane, index, state);
   return true;
 }
 
@@ -359,6 +363,16 @@ bool LaneRunner::forwards_in_slots(std::uint32_t index, std::size_t bytes) const
   return out.slots && (forward.only || !would_send_zcopy(out, stored, bytes));
 }
 
+// The reduction behind the receive may have used the same bytes.
+void LaneRunner::note_unproven(const Lane& lane, std::uint32_t index, StepState& state) {
+  state.unproven = std::min(state.done, lane.link->recv().unproven());
+  const std::uint32_t reduce = op_->plan->fused_reduce[index].reduce;
+  if (reduce == kNone) return;
+  StepState& reduced = state_of(current_slice_, reduce);
+  const std::size_t proven = state.done - state.unproven;
+  reduced.unproven = reduced.done - std::min(reduced.done, proven);
+}
+
 // Combines received data with the local operand at once, if the following step may already write that far.
 bool LaneRunner::fused_reduce_some(const Lane& lane, std::uint32_t index, StepState& state,
                                    const transport::RecvLane::View& view, std::size_t n) {
@@ -368,10 +382,12 @@ bool LaneRunner::fused_reduce_some(const Lane& lane, std::uint32_t index, StepSt
   if (c.slice != current_slice_ || op_->plan->lanes[fused_reduce.lane].steps[c.position] != fused_reduce.reduce)
     return false;
   if (reduced.done != state.done) return false;
-  // As if the bytes had been stored: the other step waits only for that.
+  // As if the bytes had been stored and proven: the other step waits only for that.
   state.done += n;
+  const std::size_t unproven = std::exchange(state.unproven, 0);
   const std::size_t limit = op_->whole(ready_limit(fused_reduce.reduce, reduced));
   state.done -= n;
+  state.unproven = unproven;
   if (limit < reduced.done + n) return false;
   const Step& reduce = op_->plan->schedule.steps[fused_reduce.reduce];
   const StepOffsets at = reduced.begin.after(reduced.done);
@@ -380,57 +396,8 @@ bool LaneRunner::fused_reduce_some(const Lane& lane, std::uint32_t index, StepSt
   if (!lane.link->recv().consume(n)) return true;
   state.done += n;
   reduced.done += n;
+  note_unproven(lane, index, state);
   return true;
-}
-
-// Direct put: if the forwarding step could write the value into the buffer that the peer has advertised, writes it
-// there and here in one pass.
-bool LaneRunner::direct_put_some(const Lane& lane, std::uint32_t index, StepState& state,
-                                 const transport::RecvLane::View& view, std::size_t n) {
-  const Forward& forward = op_->plan->forward[index];
-  if (!direct_puts_ || !combines_ || forward.send == kNone) return false;
-  const Lane& out_lane = op_->plan->lanes[forward.lane];
-  const Cursor& c = cursors_[forward.lane];
-  if (c.slice != current_slice_ || out_lane.steps[c.position] != forward.send) return false;
-  StepState& send = state_of(current_slice_, forward.send);
-  if (send.done != state.done) return false;
-  const std::span<std::byte> room = out_lane.link->send().reserve_remote(n);
-  n = op_->whole(std::min(n, room.size()));
-  if (n == 0) return false;
-  const Step& step = op_->plan->schedule.steps[index];
-  const bool divides = step.final && op_->divisor > 1;
-  const StepOffsets at = state.begin.after(state.done);
-  if (step.kind == StepKind::kRecvReduce && !divides && op_->kernels != nullptr) {
-    const auto combine = streaming_ ? op_->kernels->combine_twice_streaming : op_->kernels->combine_twice;
-    combine(target_at(*op_, step, at), room.data(), source_at(*op_, step, at), view.data, op_->elements(n));
-  } else {
-    direct_put_in_blocks(step, at, room.first(n), view.data);
-  }
-  if (!lane.link->recv().consume(n)) return true;
-  out_lane.link->send().commit(fingerprint_of(*op_, op_->plan->schedule.steps[forward.send]), n);
-  send.done += n;
-  state.done += n;
-  return true;
-}
-
-// The same if no kernel makes the value and writes it twice in one pass: goes through the level-1 cache.
-void LaneRunner::direct_put_in_blocks(const Step& step, const StepOffsets& begin, std::span<std::byte> room,
-                                      const std::byte* received) const {
-  const auto write = streaming_ ? &copy_streaming : &copy_bytes;
-  alignas(kLine) std::byte block[kDirectPutBlockBytes];
-  const std::size_t most = op_->whole(kDirectPutBlockBytes);
-  for (std::size_t i = 0; i < room.size(); i += most) {
-    const std::size_t size = std::min(most, room.size() - i);
-    const StepOffsets at = begin.after(i);
-    const std::byte* value = received + i;
-    if (step.kind == StepKind::kRecvReduce) {
-      combine(*op_, step, block, source_at(*op_, step, at), value, size, false);
-      value = block;
-    }
-    std::byte* target = target_at(*op_, step, at);
-    if (value != target) write(target, value, size);
-    write(room.data() + i, value, size);
-  }
 }
 
 // Receives (and combines) directly into the outgoing slot of the step that forwards the value. Returns whether it
@@ -453,6 +420,7 @@ bool LaneRunner::forward_some(const Lane& lane, std::uint32_t index, StepState& 
   }
   while (op_->whole(room.size()) == 0) room = out.reserve(n);  // room grows with each call
   n = op_->whole(std::min(n, room.size()));
+  if (!lane.link->recv().proves(n)) return false;  // another push may follow instead of the commit
   const StepOffsets at = state.begin.after(state.done);
   if (n >= out.traits().streamed_bytes) {
     stream_forward(step, at, room.first(n), view.data, !forward.only);
@@ -476,6 +444,7 @@ bool LaneRunner::forward_some(const Lane& lane, std::uint32_t index, StepState& 
   out.commit(fingerprint_of(*op_, op_->plan->schedule.steps[forward.send]), n);
   send.done += n;
   state.done += n;
+  state.unproven = 0;
   *moved = true;
   return true;
 }

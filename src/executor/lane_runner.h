@@ -81,6 +81,7 @@ class LaneRunner {
     std::size_t size = 0;
     std::size_t done = 0;      // bytes that this step has finished, except:
     std::size_t released = 0;  // for a send, bytes that the transport will not read again
+    std::size_t unproven = 0;  // the last of the done bytes, which may still prove damaged (RecvLane::unproven)
   };
   // The position of a lane.
   struct Cursor {
@@ -118,6 +119,8 @@ class LaneRunner {
   bool receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit);
   bool forward_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
                     std::size_t n, bool* moved);
+  // Notes for the lane's step which of its bytes the lane has not proven.
+  void note_unproven(const Lane& lane, std::uint32_t index, StepState& state);
   void stream_forward(const schedule::Step& step, const StepOffsets& at, std::span<std::byte> room,
                       const std::byte* received, bool stores) const;
   [[nodiscard]] bool forwards_in_slots(std::uint32_t index, std::size_t bytes) const;

@@ -163,6 +163,11 @@ class RecvLane {
   virtual void advertise(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) = 0;
   // Bytes of this lane's stream consumed so far; counted only by transports that take advertisements.
   [[nodiscard]] std::uint64_t consumed() const { return consumed_; }
+  // The last consumed bytes that a lane with checksums (checked/link.h) has not compared yet: if they are damaged, a
+  // later consume() or pull() fails. Before that, no other rank may get them, or what is made of them.
+  [[nodiscard]] std::size_t unproven() const { return unproven_; }
+  // Whether consume(n) leaves no such bytes.
+  [[nodiscard]] bool proves(std::size_t n) const { return until_proof_ == 0 || until_proof_ == n; }
 
   // Whether messages are lines of memory. Then peek() and consume() without a call:
   [[nodiscard]] bool has_lines() const { return lines_ != nullptr; }
@@ -185,7 +190,9 @@ class RecvLane {
  protected:
   LaneTraits traits_;
   std::uint64_t consumed_ = 0;
-  Lines* lines_ = nullptr;  // as SendLane has it
+  std::size_t unproven_ = 0;
+  std::size_t until_proof_ = 0;  // bytes that must be consumed until unproven() is 0 again; 0: it always is
+  Lines* lines_ = nullptr;       // as SendLane has it
 };
 
 // Both lanes between this rank and one peer.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +22,14 @@ namespace {
 constexpr std::uint32_t kMark = 0x5eedc0de;
 // Whether this process changes a bit of the next payload that it receives or reads.
 std::atomic<bool> armed{false};
+// After `bytes_before`, long reads of this process get nothing until another rank has ended its call, or for a while.
+struct Hold {
+  std::atomic<std::size_t> bytes_before{SIZE_MAX};
+  const std::atomic<int>* ended = nullptr;
+  tutti::internal::Deadline limit = tutti::internal::Deadline::after_ms(0);
+};
+Hold held;
+constexpr std::size_t kLongRead = 8192;
 
 template <class Function>
 Function next(const char* name) {
@@ -46,18 +55,40 @@ void damage(const iovec* parts, std::size_t count, ssize_t n) {
   }
 }
 
+// How many bytes a read may get now; 0: none have arrived.
+std::size_t readable(std::size_t size) {
+  if (size < kLongRead || held.bytes_before == SIZE_MAX) return size;
+  if (held.bytes_before != 0) return std::min<std::size_t>(size, held.bytes_before);
+  return *held.ended != 0 || held.limit.passed() ? size : 0;
+}
+ssize_t count_read(ssize_t n) {
+  if (n > 0 && held.bytes_before != SIZE_MAX)
+    held.bytes_before -= std::min<std::size_t>(held.bytes_before, static_cast<std::size_t>(n));
+  return n;
+}
+
 }  // namespace
 
 // These replace the C library's functions, also for the library.
 extern "C" [[gnu::visibility("default")]] ssize_t recv(int socket, void* data, size_t size, int flags) {
   static const auto real = next<ssize_t (*)(int, void*, size_t, int)>("recv");
-  const ssize_t n = real(socket, data, size, flags);
+  if (size > 0 && readable(size) == 0) return errno = EAGAIN, -1;
+  const ssize_t n = count_read(real(socket, data, readable(size), flags));
   if (n > 0 && (flags & MSG_PEEK) == 0) damage(static_cast<std::byte*>(data), static_cast<std::size_t>(n));
   return n;
 }
 extern "C" [[gnu::visibility("default")]] ssize_t recvmsg(int socket, msghdr* message, int flags) {
   static const auto real = next<ssize_t (*)(int, msghdr*, int)>("recvmsg");
-  const ssize_t n = real(socket, message, flags);
+  // The first part is the payload.
+  iovec first = message->msg_iovlen == 0 ? iovec{} : message->msg_iov[0];
+  const std::size_t most = readable(first.iov_len);
+  if (first.iov_len > 0 && most == 0) return errno = EAGAIN, -1;
+  msghdr shorter{};
+  shorter.msg_iov = &first;
+  shorter.msg_iovlen = 1;
+  if (most < first.iov_len) message = &shorter;
+  first.iov_len = most;
+  const ssize_t n = count_read(real(socket, message, flags));
   if (n > 0) damage(message->msg_iov, message->msg_iovlen, n);
   return n;
 }
@@ -148,6 +179,41 @@ void require_noticed(const char* transports, std::size_t count) {
 
 TEST_CASE("corruption: data that changes in the network is an error") {
   for (const std::size_t count : {std::size_t{4}, kCount, 100 * kCount}) require_noticed("tcp", count);
+}
+
+// Rank 4 receives the blocks of ranks 4 to 7 in one message and forwards them: that of rank 5 when it has arrived, but
+// not before the checksum behind the last one shows that it is damaged.
+TEST_CASE("corruption: a rank that forwards a part of a damaged message gives no rank a wrong result") {
+  const Variable algorithm("TUTTI_ALGORITHM", "k_nomial:2");
+  for (const bool checks : {false, true}) {
+    const Variable checksum("TUTTI_CHECKSUM", checks ? "1" : "0");
+    const SharedMemory<std::atomic<int>> ended;  // the call of rank 5
+    const SharedMemory<std::atomic<int>> all_ended;
+    constexpr int kRanks = 8;
+    const auto outcomes = run_processes(kRanks, "tcp", [&](tuttiComm_t comm, int rank, int) {
+      std::vector<std::uint32_t> all(kRanks * kCount);
+      std::vector<std::uint32_t> block(kCount);
+      const auto scatter = [&] {
+        return tuttiScatter(all.data(), block.data(), block.size(), tuttiUint32, 0, comm, nullptr);
+      };
+      (void)scatter();  // makes the connections
+      std::fill_n(all.begin() + 5 * kCount, kCount, kMark);
+      armed = rank == 4;
+      held.ended = ended.get();
+      held.limit = Deadline::after_ms(2000);
+      if (rank == 4) held.bytes_before = 2 * kCount * sizeof kMark + kLongRead;
+      (void)tuttiBarrier(comm, nullptr);
+      const tuttiResult_t result = scatter();
+      armed = false;
+      held.bytes_before = SIZE_MAX;
+      if (rank == 5) ++*ended.get();
+      await_all(all_ended.get(), kRanks);
+      return Outcome{rank == 5 ? outcome(result, comm, block) : describe(result, comm)};
+    });
+    INFO((checks ? "with" : "without") << " checksums: " << outcomes[5].wrong);
+    CHECK((outcomes[5].wrong == "wrong data") == !checks);
+    CHECK(contains(outcomes[4].wrong, "damaged data from rank 0 over tcp") == checks);
+  }
 }
 
 TEST_CASE("corruption: data that changes while a rank reads another one's memory is an error") {

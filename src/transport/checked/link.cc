@@ -18,12 +18,16 @@
 namespace tutti::internal::transport::checked {
 namespace {
 
-// A frame is summed before its first byte is sent, so short frames let the peer begin early. But a message that the
-// inner lane takes whole must not be cut, for its elements, nor one that is sent by zero copy, below the size from
-// which that pays.
-constexpr std::size_t kMostFrameBytes = 64 * 1024;
+// A frame is summed before its first byte is sent, and forwarded only as a whole, so short frames let the peers begin
+// early: they fit a slot with the header of the next rank, if there are slots. But a message that the inner lane takes
+// whole must not be cut, for its elements, nor one that is sent by zero copy, below the size from which that pays.
 constexpr std::size_t kMostZcopyFrameBytes = 256 * 1024;
-static_assert(kMostFrameBytes >= kWholeMessageBytes);
+std::size_t frame_bytes(const LaneTraits& traits, bool zcopy, std::size_t n) {
+  const std::size_t whole = std::max(kWholeMessageBytes, traits.piece_bytes);
+  if (n <= whole) return n;
+  if (zcopy) return std::min(n, kMostZcopyFrameBytes);
+  return traits.slots ? kWholeMessageBytes - kMostElementBytes : whole;
+}
 // Up to this payload, a copy costs less than a second message: header and payload are one message of the inner lane.
 constexpr std::size_t kMostCopiedBytes = 1024;
 
@@ -98,8 +102,7 @@ class CheckedSend final : public SendLane {
 
   void open(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
     const bool zcopy = sends_by_zcopy(inner_.traits(), source, n);
-    const std::size_t most = zcopy ? kMostZcopyFrameBytes : std::max(kMostFrameBytes, inner_.traits().piece_bytes);
-    const std::size_t length = std::min(n, most);
+    const std::size_t length = frame_bytes(inner_.traits(), zcopy, n);
     const std::byte* const payload = source.base + offset;
     const FrameHeader header{static_cast<std::uint32_t>(length), crc32c(payload, length), number_++};
     const HeaderBytes bytes = encode(header, fingerprint);
@@ -196,6 +199,7 @@ class CheckedRecv final : public RecvLane {
     header_ = *header;
     fingerprint_ = fingerprint;
     passed_ = sum_ = 0;
+    until_proof_ = left();
     return true;
   }
 
@@ -208,6 +212,8 @@ class CheckedRecv final : public RecvLane {
           fmt::format("{} bytes with the CRC32C {:08x} where {:08x} was sent", header_.length, sum_, header_.checksum));
     }
     consumed_ += n;
+    until_proof_ = left();
+    unproven_ = until_proof_ == 0 ? 0 : passed_;
     return true;
   }
 
