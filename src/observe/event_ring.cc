@@ -4,7 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/collectives.h"
 #include "base/status.h"
+#include "base/types.h"
 #include "observe/tick_clock.h"
 #include "os/clock.h"
 #include "os/ticks.h"
@@ -14,6 +16,11 @@ namespace {
 
 // The first report of each wait comes at once; shorter waits are in the time of the operation.
 constexpr std::int64_t kLongMs = 20;
+
+// Of Event::call and Event::count (executor/fingerprint.h).
+constexpr std::uint32_t kCollectiveWords = 32;
+constexpr std::uint32_t kTypeWords = 64;
+constexpr unsigned kOpaqueShift = 48;
 
 }  // namespace
 
@@ -83,6 +90,8 @@ EventRing::~EventRing() {
 
 void EventRing::name_plan(std::uint32_t hash, std::string_view text) {
   if (trace_ != nullptr) trace_->name_plan(hash, text);
+  // The operation is known, and runs now.
+  if (ranges_ != nullptr) begin_range();
   for (std::uint32_t row = 0; row < kPlanRows; ++row) {
     PlanText& place = ring_->plans[(hash + row) % kPlans];
     const std::uint32_t found = place.hash.load(std::memory_order_relaxed);
@@ -97,6 +106,13 @@ void EventRing::name_plan(std::uint32_t hash, std::string_view text) {
 void EventRing::set_inside(bool inside) {
   at().inside.store(inside ? 1 : 0, std::memory_order_relaxed);
   longest_ = {};
+  if (ranges_ != nullptr) {
+    end_range();
+    // A call that is repeated has begun before it is inside, with its plan.
+    const Event& last = event(at().sequence.load(std::memory_order_relaxed));
+    const bool has_ended = last.ended.load(std::memory_order_relaxed) > last.begun.load(std::memory_order_relaxed);
+    if (inside && last.plan.load(std::memory_order_relaxed) != 0 && !has_ended) begin_range();
+  }
   if (inside && measures()) entered_ = ticks();
   // What the rank was in when the communicator failed stays to be read.
   if (inside || has_failed()) return;
@@ -130,6 +146,32 @@ void EventRing::set_transfer(bool sends, int peer, std::uint64_t bytes) {
   at().transfer_peer.store(peer, std::memory_order_relaxed);
   at().transfer_bytes.store(bytes, std::memory_order_relaxed);
   at().transfer.store(sends ? 1 : 2, std::memory_order_relaxed);
+  if (ranges_ != nullptr) begin_range(sends ? kSends : kReceives, bytes);
+}
+
+void EventRing::begin_range(int kind, std::uint64_t bytes) {
+  // Several collectives that run as one have the range of the first.
+  if (in_range_) return;
+  range_ = ranges_->begin(kind, bytes);
+  in_range_ = true;
+}
+
+void EventRing::begin_range() {
+  const Event& last = event(at().sequence.load(std::memory_order_relaxed));
+  const std::uint32_t call = last.call.load(std::memory_order_relaxed);
+  const auto collective = static_cast<Collective>(call % kCollectiveWords);
+  const auto type = static_cast<DataType>(call / kCollectiveWords % kTypeWords);
+  const std::uint64_t count = last.count.load(std::memory_order_relaxed);
+  std::uint64_t bytes = count * size_of(type);
+  if (type == DataType::kOpaque) bytes = (count >> kOpaqueShift) * (count & kMostOpaqueCount);
+  // Its count is a hash of several.
+  if (varies(collective)) bytes = 0;
+  begin_range(static_cast<int>(collective), bytes);
+}
+
+void EventRing::end_range() {
+  if (in_range_) ranges_->end(range_);
+  in_range_ = false;
 }
 
 void EventRing::set_hosts(std::size_t hosts) {

@@ -14,6 +14,7 @@
 #include "observe/event_file.h"
 #include "observe/layout.h"
 #include "observe/measures.h"
+#include "observe/ranges.h"
 #include "observe/trace_file.h"
 
 namespace tutti::internal::observe {
@@ -53,6 +54,8 @@ class EventRing {
   // ---- If TUTTI_METRICS (measures.h) or TUTTI_TRACE (trace_file.h) is set
   [[nodiscard]] bool measures() const { return measures_ != nullptr || trace_ != nullptr; }
   [[nodiscard]] bool traces() const { return trace_ != nullptr; }
+  // A tool collects ranges (ranges.h).
+  [[nodiscard]] bool has_ranges() const { return ranges_ != nullptr; }
   // Of how many hosts the communicator's ranks are.
   void set_hosts(std::size_t hosts);
   // What has been sent over the communicator's links, for measures. Called when operations end, not too often, and by
@@ -96,6 +99,10 @@ class EventRing {
   void begin_agreement(std::string_view call);
   void measure(Measured operation, const Times& times);
   void note_sent(std::uint64_t now);
+  void begin_range(int kind, std::uint64_t bytes);
+  // Of the collective that began last.
+  void begin_range();
+  void end_range();
   void open_trace(std::uint64_t communicator, int rank, int ranks);
   void add_steps(std::uint32_t number);
 
@@ -104,12 +111,15 @@ class EventRing {
   const std::unique_ptr<Unshared> unshared_;  // null: it lies in the file
   Measures* measures_ = place_.measures;      // null: it is not measured
   std::unique_ptr<Trace> trace_;
-  std::unique_ptr<StepLog> steps_;               // if there is a trace
-  std::function<std::string()> job_;             // empty: none, or written
-  std::function<SentBytes()> sent_;              // empty: none
-  std::uint64_t next_sent_ = ~std::uint64_t{0};  // ticks; for sent_
-  LongWait longest_;                             // of the operation that runs
-  std::uint64_t entered_ = 0;                    // ticks
+  std::unique_ptr<StepLog> steps_;                   // if there is a trace
+  std::function<std::string()> job_;                 // empty: none, or written
+  std::function<SentBytes()> sent_;                  // empty: none
+  std::uint64_t next_sent_ = ~std::uint64_t{0};      // ticks; for sent_
+  const Ranges* const ranges_ = Ranges::attached();  // null: no tool collects them
+  bool in_range_ = false;
+  std::uint64_t range_ = 0;
+  LongWait longest_;           // of the operation that runs
+  std::uint64_t entered_ = 0;  // ticks
 };
 
 }  // namespace tutti::internal::observe
