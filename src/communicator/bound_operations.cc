@@ -79,7 +79,7 @@ void BoundOperations::prepare(PreparedCalls::Prepared* slot, const Call& call) n
   try {
     slot->prepare(call, rank(), ranks());
     // Each call then ends in Operations::go_on_repeated(), which measures it. So the fast path has no branch for this.
-    if (history_.ring().measures()) slot->fast_done = SIZE_MAX;
+    if (history_.ring().records()) slot->fast_done = SIZE_MAX;
     // The fast path notes the begin while messages are on their way already.
     if (history_.ring().traces() || history_.ring().has_ranges()) slot->leave_fast_path();
   } catch (...) {

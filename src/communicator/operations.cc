@@ -53,8 +53,11 @@ transport::Fingerprint Operations::begin(const Coalesced& coalesced) {
   for (const Call& call : coalesced.calls()) {
     const transport::Fingerprint own = begin(call);
     history_.set_plan(coalesced.plan().identity);
-    if (!first) first = own;
-    if (history_.ring().measures()) parts_.push_back(own);
+    if (!first) {
+      first = own;
+      if (history_.ring().records()) history_.ring().begin_parts();
+    }
+    if (history_.ring().records()) parts_.push_back(own);
   }
   return *first;
 }
@@ -105,13 +108,13 @@ Status Operations::go_on_repeated() {
   Status status = attempt(
       fingerprint.sequence, [&] { return describe({.collective = collective}, fingerprint); },
       [&] { return executor_.run(prepared.operation, fingerprint.sequence, begun_.done); });
-  if (status.is_ok() && ring.measures()) ring.measure_collective(collective, bytes);
+  if (status.is_ok() && ring.records()) ring.measure_collective(collective, bytes);
   return status;
 }
 
 void Operations::measure(const Coalesced& coalesced) {
   observe::EventRing& ring = history_.ring();
-  if (!ring.measures()) return;
+  if (!ring.records()) return;
   const std::uint64_t ended = ticks();
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Call& call = coalesced.calls()[i];
@@ -124,7 +127,7 @@ void Operations::measure(const Coalesced& coalesced) {
 
 void Operations::measure(std::span<const Transfer> transfers) {
   observe::EventRing& ring = history_.ring();
-  if (!ring.measures()) return;
+  if (!ring.records()) return;
   const std::uint64_t ended = ticks();
   for (const Transfer& transfer : transfers) {
     ring.measure_transfer(transfer.sends, transfer.peer, bytes_of(transfer), ended);

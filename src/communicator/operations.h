@@ -55,7 +55,7 @@ class Operations {
   [[nodiscard]] BoundOperations& bound() { return bound_; }
   // Operations have ended well, for the measures of TUTTI_METRICS (observe/measures.h).
   void measure(const Call& call) {
-    if (history_.ring().measures() && !call.barrier_only)
+    if (history_.ring().records() && !call.barrier_only)
       history_.ring().measure_collective(call.collective, bound_.measured_bytes(call));
   }
   void measure(const Coalesced& coalesced);

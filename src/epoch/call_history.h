@@ -65,7 +65,7 @@ class CallHistory {
   // An operation without a plan, because there is nothing to do.
   void begin_empty(std::uint32_t word, std::int32_t root) {
     note(number(word, root, 0), nullptr);
-    if (ring_->measures()) ring_->measure_collective(executor::collective_of(word), 0);
+    if (ring_->records()) ring_->measure_collective(executor::collective_of(word), 0);
   }
   // For the operation that began last. REQUIRES: the identity lives until the control tree has left, because summaries
   // use it.

@@ -113,7 +113,6 @@ void EventRing::set_inside(bool inside) {
     const bool has_ended = last.ended.load(std::memory_order_relaxed) > last.begun.load(std::memory_order_relaxed);
     if (inside && last.plan.load(std::memory_order_relaxed) != 0 && !has_ended) begin_range();
   }
-  if (inside && measures()) entered_ = ticks();
   // What the rank was in when the communicator failed stays to be read.
   if (inside || has_failed()) return;
   if (at().transfer.load(std::memory_order_relaxed) != 0) {
@@ -146,6 +145,7 @@ void EventRing::set_transfer(bool sends, int peer, std::uint64_t bytes) {
   at().transfer_peer.store(peer, std::memory_order_relaxed);
   at().transfer_bytes.store(bytes, std::memory_order_relaxed);
   at().transfer.store(sends ? 1 : 2, std::memory_order_relaxed);
+  if (records()) entered_ = ticks();
   if (ranges_ != nullptr) begin_range(sends ? kSends : kReceives, bytes);
 }
 
@@ -211,8 +211,10 @@ void EventRing::measure(Measured operation, const Times& times) {
 
 void EventRing::measure_collective(Collective collective, std::uint64_t bytes) {
   const std::uint32_t number = at().sequence.load(std::memory_order_relaxed);
-  const Event& call = event(number);
+  Event& call = event(number);
   const Times times{call.begun.load(std::memory_order_relaxed), ticks()};
+  // So set_inside(false) need not read the counter again.
+  call.ended.store(times.ended, std::memory_order_relaxed);
   if (trace_ != nullptr) {
     trace_->add_collective(
         {number, call.call.load(std::memory_order_relaxed), call.root.load(std::memory_order_relaxed),
@@ -236,6 +238,10 @@ void EventRing::add_steps(std::uint32_t number) {
     return Status();
   });
   (void)named;
+}
+
+void EventRing::begin_parts() {
+  entered_ = event(at().sequence.load(std::memory_order_relaxed)).begun.load(std::memory_order_relaxed);
 }
 
 // The times of all parts together are the time of the whole.

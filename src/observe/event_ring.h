@@ -52,7 +52,7 @@ class EventRing {
   void set_transfer(bool sends, int peer, std::uint64_t bytes);
 
   // ---- If TUTTI_METRICS (measures.h) or TUTTI_TRACE (trace_file.h) is set
-  [[nodiscard]] bool measures() const { return measures_ != nullptr || trace_ != nullptr; }
+  [[nodiscard]] bool records() const { return measures_ != nullptr || trace_ != nullptr; }
   [[nodiscard]] bool traces() const { return trace_ != nullptr; }
   // A tool collects ranges (ranges.h).
   [[nodiscard]] bool has_ranges() const { return ranges_ != nullptr; }
@@ -62,9 +62,11 @@ class EventRing {
   // tell_sent(). REQUIRES: no operation runs then, and after tell_sent() none.
   void set_sent(std::function<SentBytes()> sent);
   void tell_sent();
-  // An operation has succeeded: the collective that began last; or, since set_inside(true) and until `ended`, one of
-  // several collectives that have run as one of `all_bytes`; or one of several transfers.
+  // An operation has succeeded: the collective that began last, now; or, from begin_parts() until `ended`, one of
+  // several collectives that have run as one of `all_bytes`; or, from set_transfer() on, one of several transfers.
   void measure_collective(Collective collective, std::uint64_t bytes);
+  // The collectives that run as one begin now. REQUIRES: records().
+  void begin_parts();
   void measure_part(const CallWords& call, Collective collective, std::uint64_t bytes, std::uint64_t all_bytes,
                     std::uint64_t ended);
   void measure_transfer(bool sends, int peer, std::uint64_t bytes, std::uint64_t ended);

@@ -218,7 +218,7 @@ TEST_CASE("events: with TUTTI_METRICS, a reader sees what the rank has measured"
   auto first = EventRing::open(kCommunicator, 0, 2);
   auto second = EventRing::open(kCommunicator + 1, 1, 3);
   second->set_hosts(2);
-  CHECK(second->measures());
+  CHECK(second->records());
   call(*second, 1, 4);
   second->set_inside(true);
   second->note_wait(1, {3});  // a short one does not count
@@ -268,7 +268,7 @@ TEST_CASE("events: with TUTTI_METRICS, a reader sees what the rank has measured"
 
 TEST_CASE("events: without TUTTI_METRICS, a rank measures nothing") {
   const auto ring = EventRing::open(kCommunicator, 0, 2);
-  CHECK_FALSE(ring->measures());
+  CHECK_FALSE(ring->records());
   CHECK_FALSE(seen().at(0).measures);
 }
 
