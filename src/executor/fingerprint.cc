@@ -46,7 +46,7 @@ bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b)
 }
 
 std::string describe(const transport::Fingerprint& fingerprint) {
-  if (is_check(fingerprint)) return fmt::format("the check before operation {}", fingerprint.sequence);
+  if (is_check(fingerprint)) return fmt::format("the check of operation {}", fingerprint.sequence);
   if (is_transfer(fingerprint)) {
     const Elements elements = elements_of(fingerprint);
     return fmt::format("send and receive {} of the pair (count {}, {})", fingerprint.sequence, elements.count,

@@ -93,7 +93,7 @@ constexpr bool is_group(const transport::Fingerprint& fingerprint) {
   return (fingerprint.call & kGroup) != 0;
 }
 
-// For the check before operation `sequence`, if every call is checked (TUTTI_CHECK=strict): the same on all ranks, for
+// For the check before or behind operation `sequence` (TUTTI_CHECK=strict, TUTTI_CHECKSUM): the same on all ranks, for
 // every call.
 inline constexpr std::uint32_t kCollectiveMask = 31;
 constexpr Collective collective_of(std::uint64_t call) {

@@ -26,8 +26,8 @@ void run_local(const Operation& op, const schedule::Step& s, const StepOffsets& 
 Status mismatch_at(const Operation& op, const schedule::Step& step, const transport::Fingerprint& theirs,
                    bool* unexplained) {
   const transport::Fingerprint& ours = fingerprint_of(op, step);
-  // Data with another number is left over from the calls that differ.
-  *unexplained = same_call(ours, theirs) || ours.sequence != theirs.sequence;
+  // Data with another number is left over from the calls that differ; a check names no call.
+  *unexplained = same_call(ours, theirs) || ours.sequence != theirs.sequence || is_check(ours) || is_check(theirs);
   return mismatch(op.plan->schedule.rank, ours, op.plan->identity, step.peer, theirs);
 }
 
