@@ -65,7 +65,8 @@ Status Failures::watch(std::function<void(const std::string&)> decided) {
                   },
                   epoch_.settings().reconnect_ms > 0,
                   [id = epoch_.public_id(), rank = epoch_.rank()] { return monitor::report_of_rank(id, rank); },
-                  [id = epoch_.public_id()](const Answer& answer) { monitor::deliver_survey(id, answer); }};
+                  [id = epoch_.public_id()](const Answer& answer) { monitor::deliver_survey(id, answer); },
+                  [history = history_, rank = epoch_.rank()] { return reason_of(history->ring(), rank); }};
   return epoch_.tree()->watch(state_, std::move(witness));
 }
 

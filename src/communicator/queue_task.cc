@@ -173,21 +173,21 @@ bool QueueTask::stays(std::span<const Call> calls) {
 void QueueTask::begin_call(const Call& call) {
   together_.reset();
   call_ = &call;
-  operations_.history().set_inside(true);
+  operations_.history().set_inside(true, observe::Whose::kProcess);
   fingerprint_ = operations_.begin(call);
   if (is_empty(call)) return end_well();
   make(guarded_result([&] { return operations_.bound().begin_plan(call); }), fingerprint_.sequence);
 }
 
 void QueueTask::begin_together() {
-  operations_.history().set_inside(true);
+  operations_.history().set_inside(true, observe::Whose::kProcess);
   fingerprint_ = operations_.begin(*together_);
   start(guarded_result([&] { return operations_.bound().bind(*together_, fingerprint_, &memory_); }),
         fingerprint_.sequence);
 }
 
 void QueueTask::begin_transfers() {
-  operations_.history().set_inside(true);
+  operations_.history().set_inside(true, observe::Whose::kProcess);
   moving_ = std::exchange(transfers_, {});
   failures_.set_transfer(&moving_.front());
   make(guarded_result(

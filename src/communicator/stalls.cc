@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/rank_list.h"
+#include "monitor/lateness.h"
 #include "os/clock.h"
 
 namespace tutti::internal {
@@ -27,6 +28,12 @@ constexpr std::int64_t kMadeApartMs = 60'000;
 // The others react to a refusal only after this time: a program that calls again at once withdraws it sooner.
 constexpr std::int64_t kRefusedMs = 200;
 
+// Short waits are a warning if together they are as long as a long one, within this multiple of its time.
+constexpr std::int64_t kCountedNotices = 6;
+// For each late rank and reason.
+constexpr std::int64_t kTellShortWaitsMs = 60 * 60 * 1000;
+constexpr std::size_t kMostTold = 64;
+
 // Time for the answer to travel down the tree.
 constexpr std::int64_t kSpareMs = 20;
 
@@ -43,6 +50,7 @@ std::string describe_absence(const Answer& answer, const RankTable<PeerInfo>& pe
   std::vector<int> late;
   std::vector<int> behind;
   std::uint32_t at = 0;
+  std::string reason;
   std::uint32_t least = answer.question.sequence;  // the lowest number that a missing rank has begun
   for (const Absence& absence : answer.absent) {
     if (!absence.silent && is_before(absence.sequence, least)) least = absence.sequence;
@@ -55,6 +63,7 @@ std::string describe_absence(const Answer& answer, const RankTable<PeerInfo>& pe
     } else if (!absence.inside) {
       late.push_back(absence.rank);
       at = absence.sequence;
+      reason = absence.report;
     } else if (absence.sequence == least && !any_silent) {
       behind.push_back(absence.rank);
     }
@@ -69,6 +78,7 @@ std::string describe_absence(const Answer& answer, const RankTable<PeerInfo>& pe
     texts.push_back(fmt::format("{}{} not called operation {}", list_with_who(late, peers),
                                 late.size() == 1 ? " has" : " have", answer.question.sequence));
     if (late.size() == 1) texts.back() += at == 0 ? " (nor any before)" : fmt::format(" (its last was {})", at);
+    if (late.size() == 1 && !reason.empty()) texts.back() += ": " + reason;
   }
   if (!behind.empty()) {
     texts.push_back(fmt::format("{}{} still in operation {}", list_with_who(behind, peers),
@@ -77,6 +87,14 @@ std::string describe_absence(const Answer& answer, const RankTable<PeerInfo>& pe
   std::string text;
   for (const std::string& part : texts) text += (text.empty() ? "" : "; ") + part;
   return text;
+}
+
+std::string reason_of(const observe::EventRing& ring, int rank) {
+  constexpr std::uint32_t kLeastUs = 20'000;
+  const auto outside = ring.present_outside();
+  return !outside || outside->us < kLeastUs
+             ? ""
+             : monitor::describe_now(monitor::main_cause(*outside), fmt::format("rank {}", rank));
 }
 
 bool NoticeClock::due(const Answer& answer, std::int64_t now_ms, std::uint64_t refusal) {
@@ -124,7 +142,8 @@ std::string Stalls::hint(const Awaited* awaited) const {
       unchecked ? ". The ranks may have passed different counts. Set TUTTI_CHECK=strict to compare them" : "");
 }
 
-void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited* awaited) {
+// `before`: words in front of the operation.
+void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited* awaited, const std::string& before) {
   Question question;
   question.sequence = history_.sequence();
   question.patience_ms = patience_ms;
@@ -136,6 +155,7 @@ void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited
     question.what = calls.empty() ? fmt::format("operation {}", question.sequence) : calls.back().text;
   }
   if (waited_ms > 0) question.hint = hint(awaited);
+  if (waited_ms > 0) question.what.insert(0, before);
   log::debug(fmt::format("rank {} asks which ranks have not called operation {}", membership_.rank, question.sequence));
   tree_.ask(std::move(question));
 }
@@ -148,6 +168,12 @@ void Stalls::note_wait(std::int64_t waited_ms, const Awaited* awaited) {
   history_.ring().note_wait(waited_ms, ranks);
 }
 
+void Stalls::held_up(std::span<const Held> links, std::int64_t ns) {
+  observe::EventRing& ring = history_.ring();
+  ring.note_delay();
+  for (const Held& link : links) ring.note_link(link.peer, link.sends, ns);
+}
+
 Status Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) {
   const std::uint32_t sequence = history_.sequence();
   if (sequence != sequence_ || waited_ms < last_waited_ms_) {
@@ -155,6 +181,8 @@ Status Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms, const Await
     asked_ns_ = 0;
   }
   if (sequence != sequence_) reported_ = false;
+  const std::int64_t more_ms =
+      sequence != sequence_ || waited_ms < last_waited_ms_ ? waited_ms : waited_ms - last_waited_ms_;
   sequence_ = sequence;
   last_waited_ms_ = waited_ms;
   if (waited_ms < noted_ms_ || waited_ms - noted_ms_ >= kNoteMs) {
@@ -173,8 +201,29 @@ Status Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms, const Await
   } else if (notice_ms_ > 0 && waited_ms >= next_notice_ms_) {
     next_notice_ms_ = waited_ms + NoticeClock::kAgainMs;
     ask(std::clamp(notice_ms_ / 4, kMinPatienceMs, kMaxPatienceMs), waited_ms, awaited);
+  } else if (notice_ms_ > 0) {
+    look_at_short_waits(waited_ms, more_ms, awaited);
   }
   return refusals_.any() ? look_at_refusals(waited_ms, awaited) : Status();
+}
+
+// The answer comes only if the late rank does not come sooner.
+void Stalls::look_at_short_waits(std::int64_t waited_ms, std::int64_t more_ms, const Awaited* awaited) {
+  const std::int64_t now = now_ns();
+  if (now - counting_since_ns_ > kCountedNotices * notice_ms_ * kNsPerMs) {
+    counting_since_ns_ = now;
+    counted_ms_ = 0;
+  }
+  counted_ms_ += more_ms;
+  // A long wait has its own warning.
+  if (counted_ms_ < notice_ms_ || counted_ms_ - waited_ms < notice_ms_ / 2) return;
+  if (waited_ms < kNoteMs || now < next_count_ns_ || transfer_ != nullptr) return;
+  next_count_ns_ = now + NoticeClock::kAgainMs * kNsPerMs;
+  const std::int64_t counted_s = (now - counting_since_ns_) / kNsPerMs / 100;
+  ask(kMinPatienceMs, waited_ms, awaited,
+      fmt::format("{}.{} of the last {}.{} s were waits for other ranks; now ", counted_ms_ / 1000,
+                  counted_ms_ / 100 % 10, counted_s / 10, counted_s % 10));
+  counting_since_ns_ = 0;
 }
 
 // A send or receive waits only for its peer.
@@ -250,6 +299,20 @@ std::string Stalls::describe_answer(const Answer& answer) const {
   return text;
 }
 
+bool Stalls::is_news(const Answer& answer) {
+  const std::int64_t now_ms = now_ns() / kNsPerMs;
+  if (told_.size() > kMostTold) told_.clear();
+  bool news = false;
+  for (const Absence& absence : answer.absent) {
+    if (absence.inside) continue;
+    const auto [told, is_new] = told_.try_emplace({absence.rank, absence.report}, now_ms);
+    if (!is_new && now_ms - told->second <= kTellShortWaitsMs) continue;
+    told->second = now_ms;
+    news = true;
+  }
+  return news;
+}
+
 // Writes one line for the whole job, on rank 0.
 void Stalls::tell_a_person(const Answer& answer) {
   const std::int64_t ms = answer.question.waited_ms;
@@ -261,6 +324,7 @@ void Stalls::tell_a_person(const Answer& answer) {
   {
     const std::uint64_t refusal = refusals_.standing(answer.question.sequence).last;
     const MutexLock lock(mutex_);
+    if (refusal == 0 && ms < notice_ms_ && !is_news(answer)) return;
     if (!clock_.due(answer, now_ns() / kNsPerMs, refusal)) return;
   }
   const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);

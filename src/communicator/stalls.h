@@ -5,7 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/failure.h"
@@ -25,6 +28,9 @@ namespace tutti::internal {
 // inside an operation, names only those that are furthest behind: the others may be waiting for them. Empty if no rank
 // is missing.
 std::string describe_absence(const Answer& answer, const RankTable<PeerInfo>& peers);
+
+// What the rank does outside of its operations, as a clause; empty: not known, or it was there for a short time.
+std::string reason_of(const observe::EventRing& ring, int rank);
 
 // Decides when a communicator logs its notices: once per wait, then every minute, although several ranks wait for the
 // same rank and ask one after the other. Not thread-safe.
@@ -51,6 +57,7 @@ class Stalls final : public StallWatch {
          const Refusals& refusals, std::int64_t timeout_ms, std::int64_t notice_ms);
 
   Status stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) override;
+  void held_up(std::span<const Held> links, std::int64_t ns) override;
   std::string missing() override;
   // Like missing(), if a silent rank is among the missing ones, else empty: a silent rank's notices reach only a part
   // of the tree.
@@ -67,11 +74,16 @@ class Stalls final : public StallWatch {
   static constexpr std::int64_t kNoteMs = 20;
   void note_wait(std::int64_t waited_ms, const Awaited* awaited);
   // The answer may come before it returns.
-  void ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited* awaited) TUTTI_EXCLUDES(mutex_);
+  void ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited* awaited, const std::string& before = {})
+      TUTTI_EXCLUDES(mutex_);
   // The likely reason if every rank has called the operation.
   [[nodiscard]] std::string hint(const Awaited* awaited) const;
   [[nodiscard]] std::string describe_answer(const Answer& answer) const;
   void tell_a_person(const Answer& answer);
+  // Whether it has a late rank, or a reason, about which no warning about short waits was logged lately.
+  bool is_news(const Answer& answer) TUTTI_REQUIRES(mutex_);
+  // Whether many short waits together have become long: asks then, at most once a minute.
+  void look_at_short_waits(std::int64_t waited_ms, std::int64_t more_ms, const Awaited* awaited);
   // Asks if a refusal has become known, so that a warning is logged. Returns an error if it has stood too long.
   Status look_at_refusals(std::int64_t waited_ms, const Awaited* awaited);
   [[nodiscard]] Refusals::Standing awaited_refusals(const Awaited* awaited) const;
@@ -89,10 +101,13 @@ class Stalls final : public StallWatch {
   std::uint32_t sequence_ = 0;
   std::int64_t last_waited_ms_ = 0;
   std::int64_t next_notice_ms_ = 0;
-  bool reported_ = false;             // once per operation
-  std::uint64_t refusal_ = 0;         // the number of the last refusal that a question was about
-  std::int64_t noted_ms_ = -kNoteMs;  // when the wait was last noted for other processes
-  std::int64_t asked_ns_ = 0;         // the question before the deadline; 0: not asked yet
+  bool reported_ = false;               // once per operation
+  std::int64_t counting_since_ns_ = 0;  // of short waits
+  std::int64_t counted_ms_ = 0;         // since then
+  std::int64_t next_count_ns_ = 0;      // when they may be asked about again
+  std::uint64_t refusal_ = 0;           // the number of the last refusal that a question was about
+  std::int64_t noted_ms_ = -kNoteMs;    // when the wait was last noted for other processes
+  std::int64_t asked_ns_ = 0;           // the question before the deadline; 0: not asked yet
 
   Mutex mutex_;
   ConditionVariable changed_;
@@ -100,6 +115,8 @@ class Stalls final : public StallWatch {
   bool any_silent_ TUTTI_GUARDED_BY(mutex_) = false;
   std::int64_t answered_ns_ TUTTI_GUARDED_BY(mutex_) = 0;
   NoticeClock clock_ TUTTI_GUARDED_BY(mutex_);
+  // Absences of short waits about which a warning was logged: rank, reason, and when. Rank 0 only.
+  std::map<std::pair<int, std::string>, std::int64_t> told_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace tutti::internal

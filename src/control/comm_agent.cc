@@ -276,6 +276,12 @@ std::string CommAgent::report() const {
   return watching != nullptr && watching->witness.report ? watching->witness.report() : std::string();
 }
 
+std::string CommAgent::reason() const {
+  const auto watching = shared_.who_watches();
+  std::string text = watching != nullptr && watching->witness.reason ? watching->witness.reason() : std::string();
+  return text.size() <= kMostReportBytes ? text : std::string();
+}
+
 std::optional<bool> CommAgent::attend_listeners() const {
   const auto watching = shared_.who_watches();
   if (watching == nullptr || !watching->witness.attend_listeners) return std::nullopt;

@@ -75,6 +75,7 @@ class CommAgent {
   [[nodiscard]] Whereabouts whereabouts() const;
   // Witness::report(); empty: there is none.
   [[nodiscard]] std::string report() const;
+  [[nodiscard]] std::string reason() const;
   // Calls Witness::attend_listeners(), and returns its result. Nothing: there is none yet.
   [[nodiscard]] std::optional<bool> attend_listeners() const;
   // The same of Witness::prepare_reconnects() and process_reconnects(). False: there is none yet.

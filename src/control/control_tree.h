@@ -43,7 +43,7 @@ struct Absence {
   bool silent = false;         // its process does not answer; if it does,
   std::uint32_t sequence = 0;  // the last operation that the rank has begun,
   bool inside = false;         // and still is in: then it may itself wait for a rank that is further behind
-  std::string report{};        // of a question for all: what Witness::report() returned
+  std::string report{};        // what Witness::report() returned; of a question about missing ranks, Witness::reason()
   bool operator==(const Absence&) const = default;
 };
 
@@ -88,6 +88,9 @@ struct Witness {
   // For a question of any rank for all: what this rank tells about itself, at most kMostReportBytes; and the answer.
   std::function<std::string()> report{};
   std::function<void(const Answer&)> surveyed{};
+  // For a question about missing ranks, if this one is missing, and in no operation: what it does instead, as far as it
+  // is known. The same text as long as it does the same.
+  std::function<std::string()> reason{};
 };
 
 class ControlTree {

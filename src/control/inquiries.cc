@@ -121,7 +121,7 @@ void Inquiries::report_own(const Key& key, const Question& question) {
   if (question.all) {
     on_absence(key, {view_.rank(), false, now.sequence, now.inside, member->report()});
   } else if (is_before(now.sequence, question.sequence)) {
-    on_absence(key, {view_.rank(), false, now.sequence, now.inside});
+    on_absence(key, {view_.rank(), false, now.sequence, now.inside, now.inside ? "" : member->reason()});
   }
 }
 

@@ -95,7 +95,7 @@ class CallHistory {
    private:
     CallHistory& history_;
   };
-  void set_inside(bool inside) { ring_->set_inside(inside); }
+  void set_inside(bool inside, observe::Whose whose = observe::Whose::kThread) { ring_->set_inside(inside, whose); }
   [[nodiscard]] Whereabouts whereabouts() const {
     return {sequence(), ring_->at().inside.load(std::memory_order_relaxed) != 0};
   }
@@ -126,10 +126,12 @@ class CallHistory {
     event.count.store(executor::count_of(call), std::memory_order_relaxed);
     event.before.store(numbered.before, std::memory_order_relaxed);
     event.plan.store(identity == nullptr ? 0 : identity->hash, std::memory_order_relaxed);
-    event.begun.store(ticks(), std::memory_order_relaxed);
+    const std::uint64_t now = ticks();
+    event.begun.store(now, std::memory_order_relaxed);
     event.waited.store(0, std::memory_order_relaxed);
     plans_[call.sequence % kKept].store(identity, std::memory_order_relaxed);
     event.state.store(observe::Event::written(call.sequence), std::memory_order_release);
+    ring_->set_begun(now);
   }
 
   // Injective in `hash`: histories that differ stay different after the same further calls.

@@ -284,6 +284,10 @@ void CpuExecutor::reclaim(const Operation& op) {
   for (LookAgain look; !reclaimed(op);) look.pause();
 }
 
+void CpuExecutor::list_sends(std::vector<Waiting::For>* lanes) const {
+  if (by_lanes_) lanes_.list_sends(lanes);
+}
+
 void CpuExecutor::list(std::vector<Waiting::For>* lanes) const {
   if (by_lanes_) return lanes_.list(lanes);
   if (at_ == nullptr) return;

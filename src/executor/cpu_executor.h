@@ -60,6 +60,7 @@ class CpuExecutor final : private Waiting {
 
  private:
   void list(std::vector<Waiting::For>* lanes) const override;
+  void list_sends(std::vector<Waiting::For>* lanes) const override;
   Status begin(const Operation& op, std::uint32_t number, std::size_t done);
   void begin_log(const Operation& op, std::uint32_t number);
   // Whether an operation of more than Plan::small_bytes runs in schedule order. If so, prepares the links.

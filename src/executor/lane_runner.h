@@ -69,6 +69,12 @@ class LaneRunner {
   Result<Progress> advance(std::int64_t now_ns);
   // Appends the lanes that are not finished.
   void list(std::vector<Waiting::For>* lanes) const;
+  // Appends the lanes that send.
+  void list_sends(std::vector<Waiting::For>* lanes) const {
+    for (const Lane& lane : op_->plan->lanes) {
+      if (lane.link != nullptr && lane.sends) lanes->push_back({lane.link, lane.peer, true, false});
+    }
+  }
   // Whether it has failed with a kMismatch that does not say what the peer calls differently.
   [[nodiscard]] bool unexplained() const { return unexplained_; }
 

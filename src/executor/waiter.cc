@@ -1,11 +1,14 @@
 #include "executor/waiter.h"
 
 #include <fmt/core.h>
+#include <linux/sockios.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -31,6 +34,15 @@ constexpr std::int64_t kOversubscribedTurnNs = 2'000'000;
 constexpr std::size_t kShortTurnBytes = 96 * 1024;
 constexpr std::int64_t kAwayNs = 1'000'000'000;
 
+// Whether one of the link's sockets has bytes that the kernel has not sent yet.
+bool has_unsent(const transport::Link& link) {
+  const std::span<const int> fds = link.wait_fds();
+  return std::any_of(fds.begin(), fds.end(), [](int fd) {
+    int bytes = 0;
+    return ::ioctl(fd, SIOCOUTQNSD, &bytes) == 0 && bytes > 0;
+  });
+}
+
 }  // namespace
 
 void Waiter::add_link(transport::Link& link) {
@@ -45,6 +57,7 @@ void Waiter::add_link(transport::Link& link) {
 Status Waiter::look_for_trouble(std::int64_t now) {
   lanes_.clear();
   waiting_->list(&lanes_);
+  if (!links_.empty()) note_links(now);
   if (now > deadline_ns_) {
     overdue_ = true;
     return bare_timeout();
@@ -68,6 +81,25 @@ Status Waiter::look_for_trouble(std::int64_t now) {
   if (departed_since_ns_ == 0) departed_since_ns_ = now;
   if (now - departed_since_ns_ < kDepartedGraceNs) return {};
   return Status::remote(fmt::format("rank {} has left the communicator", departed->peer));
+}
+
+void Waiter::note_links(std::int64_t now) {
+  // Between two looks, some bytes may have moved; but a link that holds this rank up is seen so again and again.
+  constexpr std::int64_t kMostNs = 100'000'000;
+  constexpr std::size_t kMostSends = 16;  // each takes a call
+  const std::int64_t since_ns = std::min(now - std::exchange(noted_ns_, now), kMostNs);
+  if (std::exchange(noted_of_, begun_) != begun_ || stalls_ == nullptr || since_ns <= 0) return;
+  held_.clear();
+  for (const Waiting::For& lane : lanes_) {
+    if (lane.receives && !lane.link->wait_fds().empty()) held_.push_back({lane.peer, false});
+  }
+  sends_.clear();
+  waiting_->list_sends(&sends_);
+  if (sends_.size() > kMostSends) sends_.resize(kMostSends);
+  for (const Waiting::For& lane : sends_) {
+    if (has_unsent(*lane.link)) held_.push_back({lane.peer, true});
+  }
+  if (!held_.empty()) stalls_->held_up(held_, since_ns);
 }
 
 // The awaited rank may itself wait for a rank that has left before this operation. It may be unable to report that
@@ -282,6 +314,7 @@ void Waiter::sleep(std::int64_t now) {
     place.sleep(static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
   }
   disarm();
+  if (quiet && !links_.empty()) note_links(now_ns());
   if (quiet) vain_spins_.woke(now_ns(), operations());
   // An event has occurred meanwhile: a yield would give away a time slice for nothing. But if that event did not help
   // this rank, or a transport is never quiet, it yields. A new set reports descriptors that are ready already: another

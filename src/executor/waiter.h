@@ -44,6 +44,8 @@ class Waiting {
   virtual ~Waiting() = default;
   // Appends the lanes that are not finished. A link may appear twice.
   virtual void list(std::vector<For>* lanes) const = 0;
+  // Appends the lanes of the operation that send, also those that are finished: their bytes may be on the way.
+  virtual void list_sends(std::vector<For>* lanes) const = 0;
 };
 
 // The processor to which an oversubscribed rank returns.
@@ -160,6 +162,8 @@ class Waiter : private StallWatch::Awaited {
   // How often the calling thread has lost or yielded its processor.
   static std::int64_t processor_switches();
   Status look_for_trouble(std::int64_t now);
+  // Tells which links hold up the operation: lanes_, since the last look of the same wait.
+  void note_links(std::int64_t now);
   [[nodiscard]] Status tell_of_stall(std::int64_t now) {
     if (stalls_ == nullptr) return {};
     return stalls_->stalled((now - yielding_since_ns_) / kNsPerMs, (deadline_ns_ - now) / kNsPerMs, this);
@@ -185,12 +189,16 @@ class Waiter : private StallWatch::Awaited {
   bool armed_elsewhere_ = false;         // arm() has been called since leave()
   const Waiting* waiting_ = nullptr;
   StallWatch* stalls_ = nullptr;
-  std::vector<Waiting::For> lanes_;  // of waiting_, as last listed
+  std::vector<Waiting::For> lanes_;     // of waiting_, as last listed
+  std::vector<Waiting::For> sends_;     // likewise
+  std::vector<StallWatch::Held> held_;  // by links
   std::uint32_t idle_count_ = 0;
   std::int64_t deadline_ns_ = 0;  // of the operation; 0: not waited yet
   std::int64_t yielding_since_ns_ = 0;
   std::int64_t departed_since_ns_ = 0;
   std::int64_t next_look_ns_ = 0;  // of look()
+  std::int64_t noted_ns_ = 0;      // the last note_links()
+  std::uint32_t noted_of_ = 0;     // in which of begun_
   bool overdue_ = false;           // the deadline has passed, and explain() has not been called yet
   bool disturbed_ = false;         // the last sleep of the wait did not happen
   std::int64_t went_back_ns_ = 0;

@@ -13,6 +13,7 @@
 #include "base/rank_list.h"
 #include "control/call_record.h"
 #include "executor/fingerprint.h"
+#include "monitor/lateness.h"
 
 namespace tutti::internal::monitor {
 namespace {
@@ -303,6 +304,10 @@ class Examination {
                           last->begun_ns ? ", for " + ago(member, *last->begun_ns) : "");
     } else {
       where = fmt::format("; its last was {}{}", describe(*last), when(member, *last));
+      if (member.seen->outside) {
+        const std::string cause = describe_now(main_cause(*member.seen->outside), "; it");
+        where += cause;
+      }
     }
     add(Finding::Kind::kBehind, {rank}, fmt::format("rank {} has not called operation {}{}", rank, front(), where));
   }
@@ -327,37 +332,25 @@ class Examination {
     }
   }
 
-  // Of ranks of one host: clocks of several hosts differ.
   void tell_late() {
-    struct Comings {
-      int last = 0;
-      std::int64_t after_ns = 0;
-    };
-    std::map<std::uint32_t, std::vector<std::pair<std::int64_t, int>>> begun;  // (time, rank) by operation
-    for (const auto& [rank, member] : members_) {
-      if (member.process->host != members_.begin()->second.process->host) return;
-      for (const SeenCall& call : member.seen->calls) {
-        if (call.begun_ns) begun[call.number].emplace_back(*call.begun_ns, rank);
-      }
+    const Lateness lateness = lateness_of(members_);
+    for (const LateRank& late : lateness.ranks) {
+      if (!is_late(late, lateness)) continue;
+      const std::int64_t mean_ns = late.late_ns / late.last;
+      const std::string cause = describe(late.cause);
+      add(Finding::Kind::kLate, {late.rank},
+          fmt::format("{} began {} of the last {} operations after all others here, {}.{} ms on average{}",
+                      one(late.rank, members_.at(late.rank)), late.last, lateness.compared, mean_ns / 1'000'000,
+                      mean_ns / 100'000 % 10, cause.empty() ? "" : ": " + cause));
+      result_.findings.back().cause = name_of(late.cause);
     }
-    std::map<int, Comings> by_rank;
-    int compared = 0;
-    for (auto& [number, times] : begun) {
-      if (times.size() < 2 || times.size() != members_.size()) continue;
-      ++compared;
-      std::sort(times.begin(), times.end());
-      Comings& comings = by_rank[times.back().second];
-      ++comings.last;
-      comings.after_ns += times.back().first - times[times.size() - 2].first;
-    }
-    if (compared < kLeastCompared) return;
-    for (const auto& [rank, comings] : by_rank) {
-      const std::int64_t mean_ns = comings.after_ns / comings.last;
-      if (4 * comings.last < 3 * compared || mean_ns < kLateNs) continue;
-      add(Finding::Kind::kLate, {rank},
-          fmt::format("{} began {} of the last {} operations after all others here, {}.{} ms on average",
-                      one(rank, members_.at(rank)), comings.last, compared, mean_ns / 1'000'000,
-                      mean_ns / 100'000 % 10));
+    for (const SlowLink& slow : lateness.links) {
+      add(Finding::Kind::kLate, {std::min(slow.from, slow.to), std::max(slow.from, slow.to)},
+          fmt::format(
+              "the link from rank {} to rank {} is slow: in {} of the last operations, its bytes were on the way "
+              "for {} ms on average",
+              slow.from, slow.to, slow.times, slow.ns / slow.times / 1'000'000));
+      result_.findings.back().cause = "link";
     }
   }
 

@@ -57,6 +57,7 @@ struct Finding {
   Kind kind = Kind::kOperation;
   std::vector<int> ranks;  // that it is about, in rising order
   std::string text;        // a sentence without a full stop
+  std::string cause{};     // of kLate: the name of a Cause (lateness.h)
 };
 
 struct CommunicatorFindings {
@@ -70,10 +71,6 @@ struct CommunicatorFindings {
 };
 
 inline constexpr std::int64_t kStuckMs = 5000;
-// A rank is late if it began at least three quarters of the last operations after all others, and this long after the
-// last one of these on average.
-inline constexpr std::int64_t kLateNs = 200'000;
-inline constexpr int kLeastCompared = 16;  // operations
 
 // Ranks whose processes do not answer, and how to name them: "rank 5 (pid 77 on node2)".
 using SilentRanks = std::map<int, std::string>;

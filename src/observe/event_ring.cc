@@ -1,6 +1,7 @@
 #include "observe/event_ring.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -21,6 +22,9 @@ constexpr std::int64_t kLongMs = 20;
 constexpr std::uint32_t kCollectiveWords = 32;
 constexpr std::uint32_t kTypeWords = 64;
 constexpr unsigned kOpaqueShift = 48;
+
+// Of all rings of the process: ticks inside collectives that did not take the fast path.
+constinit std::atomic<std::uint64_t> inside_ticks{0};
 
 }  // namespace
 
@@ -86,6 +90,8 @@ EventRing::~EventRing() {
     (void)noted;
   }
   if (unshared_ == nullptr) give_back(place_);
+  const Status forgotten = guarded([] { return forget_own_times(), Status(); });
+  (void)forgotten;
 }
 
 void EventRing::name_plan(std::uint32_t hash, std::string_view text) {
@@ -103,7 +109,8 @@ void EventRing::name_plan(std::uint32_t hash, std::string_view text) {
   }
 }
 
-void EventRing::set_inside(bool inside) {
+void EventRing::set_inside(bool inside, Whose whose) {
+  if (inside) whose_ = whose;
   at().inside.store(inside ? 1 : 0, std::memory_order_relaxed);
   longest_ = {};
   if (ranges_ != nullptr) {
@@ -115,15 +122,127 @@ void EventRing::set_inside(bool inside) {
   }
   // What the rank was in when the communicator failed stays to be read.
   if (inside || has_failed()) return;
+  const std::uint64_t now = ticks();
+  outside_since_ = now;
   if (at().transfer.load(std::memory_order_relaxed) != 0) {
     at().transfer.store(0, std::memory_order_relaxed);
   } else {
     Event& last = event(at().sequence.load(std::memory_order_relaxed));
     const std::uint64_t ended = last.ended.load(std::memory_order_relaxed);
+    const std::uint64_t begun = last.begun.load(std::memory_order_relaxed);
     // A refused call has changed nothing.
-    if (ended <= last.begun.load(std::memory_order_relaxed)) last.ended.store(ticks(), std::memory_order_relaxed);
+    if (ended <= begun) {
+      last.ended.store(now, std::memory_order_relaxed);
+      own_ticks_ += now - begun;
+      inside_ticks.fetch_add(now - begun, std::memory_order_relaxed);
+    }
   }
   if (at().seen_ns.load(std::memory_order_relaxed) != 0) at().seen_ns.store(0, std::memory_order_relaxed);
+  // So that the next time outside can be told from this operation.
+  if (now - looked_ticks_ > kLongTicks / 4) read_times(now);
+}
+
+std::optional<EventRing::Reading> EventRing::read_times(std::uint64_t now) noexcept {
+  looked_ticks_ = now;
+  auto own = guarded_result([&] { return own_times(whose_); });
+  Position& place = at();
+  place.read_ticks.store(0, std::memory_order_relaxed);
+  const std::optional<Reading> before = std::exchange(read_, std::nullopt);
+  if (!own.is_ok()) return std::nullopt;
+  read_ = Reading{now, now_ns(), *own, inside_ticks.load(std::memory_order_relaxed) - own_ticks_};
+  place.thread.store(own->thread, std::memory_order_relaxed);
+  place.read_ns.store(read_->ns, std::memory_order_relaxed);
+  place.run_ns.store(own->times.run_ns, std::memory_order_relaxed);
+  place.delay_ns.store(own->times.delay_ns, std::memory_order_relaxed);
+  place.read_ticks.store(now, std::memory_order_release);
+  return before;
+}
+
+std::optional<Outside> EventRing::present_outside() const {
+  const Position& place = at();
+  const std::uint64_t read_ticks = place.read_ticks.load(std::memory_order_acquire);
+  if (place.inside.load(std::memory_order_relaxed) != 0 || read_ticks == 0) return std::nullopt;
+  const Moment now = moment_now();
+  const TickClock clock({read_ticks, place.read_ns.load(std::memory_order_relaxed)}, now, now.ns);
+  const Event& last = event(place.sequence.load(std::memory_order_relaxed));
+  const std::uint64_t since =
+      std::max(last.begun.load(std::memory_order_relaxed), last.ended.load(std::memory_order_relaxed));
+  const ThreadTimes before{place.run_ns.load(std::memory_order_relaxed),
+                           place.delay_ns.load(std::memory_order_relaxed)};
+  const auto times = times_of(0, place.thread.load(std::memory_order_relaxed));
+  if (!times || since == 0 || times->run_ns < before.run_ns || times->delay_ns < before.delay_ns) return std::nullopt;
+  return split_time(now.ns - clock.ns_of(since), now.ns - clock.ns_of(read_ticks),
+                    {times->run_ns - before.run_ns, times->delay_ns - before.delay_ns});
+}
+
+void EventRing::note_outside(std::uint64_t now) noexcept {
+  const std::uint64_t since = outside_since_;
+  const std::optional<Reading> before = read_times(now);
+  if (!before || !read_ || before->own.thread != read_->own.thread || before->ticks >= now || since == 0) return;
+  const std::int64_t elapsed_ns = read_->ns - before->ns;
+  const double ns_per_tick = static_cast<double>(elapsed_ns) / static_cast<double>(now - before->ticks);
+  const auto outside_ns = static_cast<std::int64_t>(static_cast<double>(now - since) * ns_per_tick);
+  const Outside outside = split_time(
+      outside_ns, elapsed_ns,
+      {read_->own.times.run_ns - before->own.times.run_ns, read_->own.times.delay_ns - before->own.times.delay_ns});
+  const double elsewhere_us = static_cast<double>(read_->elsewhere - before->elsewhere) * ns_per_tick / 1000;
+  const std::uint32_t number = at().sequence.load(std::memory_order_relaxed);
+  Causes& causes = take_causes(number);
+  causes.outside_us.store(outside.us, std::memory_order_relaxed);
+  causes.run_us.store(outside.run_us, std::memory_order_relaxed);
+  causes.delay_us.store(outside.delay_us, std::memory_order_relaxed);
+  causes.elsewhere_us.store(static_cast<std::uint32_t>(std::min<double>(elsewhere_us, outside.us)),
+                            std::memory_order_relaxed);
+  causes.number.store(number, std::memory_order_release);
+}
+
+Causes& EventRing::take_causes(std::uint32_t number) {
+  Causes& causes = ring_->causes[number % kCauses];
+  if (causes.number.exchange(0, std::memory_order_relaxed) == number) return causes;
+  std::atomic_thread_fence(std::memory_order_release);
+  for (auto* const word :
+       {&causes.outside_us, &causes.run_us, &causes.delay_us, &causes.elsewhere_us, &causes.data_from, &causes.data_us,
+        &causes.room_at, &causes.room_us, &causes.inside_delay_us}) {
+    word->store(0, std::memory_order_relaxed);
+  }
+  return causes;
+}
+
+void EventRing::note_delay() noexcept {
+  const std::uint32_t number = at().sequence.load(std::memory_order_relaxed);
+  if (std::exchange(links_of_, number) != number) {
+    links_ = {};
+    delayed_.reset();
+    inside_delay_ns_ = 0;
+  }
+  auto own = guarded_result([&] { return own_times(Whose::kThread); });
+  if (!own.is_ok()) return;
+  const std::optional<OwnTimes> before = std::exchange(delayed_, *own);
+  if (before && before->thread == own->thread) inside_delay_ns_ += own->times.delay_ns - before->times.delay_ns;
+}
+
+void EventRing::note_link(int peer, bool sends, std::int64_t ns) {
+  const std::uint32_t number = at().sequence.load(std::memory_order_relaxed);
+  if (at().transfer.load(std::memory_order_relaxed) != 0) return;
+  if (std::exchange(links_of_, number) != number) links_ = {};
+  const auto link = std::find_if(links_.begin(), links_.end(),
+                                 [peer](const LinkWait& wait) { return wait.peer == peer || wait.peer < 0; });
+  if (link == links_.end()) return;
+  link->peer = peer;
+  std::int64_t& waited_ns = sends ? link->room_ns : link->data_ns;
+  waited_ns += ns;
+  // Each other rank of the row has waited for less.
+  Causes& row = ring_->causes[number % kCauses];
+  const Word<std::uint32_t>& noted = sends ? row.room_us : row.data_us;
+  const auto us = static_cast<std::uint32_t>(std::min<std::int64_t>(waited_ns / 1000, UINT32_MAX));
+  if (us < kLongMs * 1000) return;
+  if (row.number.load(std::memory_order_relaxed) == number && noted.load(std::memory_order_relaxed) >= us) return;
+  Causes& causes = take_causes(number);
+  (sends ? causes.room_at : causes.data_from).store(static_cast<std::uint32_t>(peer) + 1, std::memory_order_relaxed);
+  (sends ? causes.room_us : causes.data_us).store(us, std::memory_order_relaxed);
+  causes.inside_delay_us.store(static_cast<std::uint32_t>(std::min<std::uint64_t>(inside_delay_ns_ / 1000, UINT32_MAX)),
+                               std::memory_order_relaxed);
+  causes.number.store(number, std::memory_order_release);
 }
 
 void EventRing::note_wait(std::int64_t waited_ms, const std::vector<int>& awaited) {

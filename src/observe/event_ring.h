@@ -2,10 +2,12 @@
 // processes (reader.h).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "observe/layout.h"
 #include "observe/measures.h"
 #include "observe/ranges.h"
+#include "observe/thread_times.h"
 #include "observe/trace_file.h"
 
 namespace tutti::internal::observe {
@@ -46,9 +49,21 @@ class EventRing {
   void name_plan(std::uint32_t hash, std::string_view text);
 
   // The rank enters or leaves an operation: the transfer of set_transfer(), else the collective that began last.
-  void set_inside(bool inside);
+  // `whose`: whether the calling thread is the program's, or works for it.
+  void set_inside(bool inside, Whose whose = Whose::kThread);
+  // The collective with the number sequence() has begun; `now`: ticks().
+  [[gnu::always_inline]] void set_begun(std::uint64_t now) {
+    if (now - outside_since_ > kLongTicks) [[unlikely]]
+      note_outside(now);
+    outside_since_ = now;
+  }
   // Nothing has moved for this time. `awaited`: for these ranks.
   void note_wait(std::int64_t waited_ms, const std::vector<int>& awaited);
+  // In the collective that began last, over a network: for this time it waited for bytes of the peer, or (`sends`) the
+  // network took no bytes to it.
+  void note_link(int peer, bool sends, std::int64_t ns);
+  // Before the first of several: for how long the thread had no processor since the last one in this collective.
+  void note_delay() noexcept;
   void set_transfer(bool sends, int peer, std::uint64_t bytes);
 
   // ---- If TUTTI_METRICS (measures.h) or TUTTI_TRACE (trace_file.h) is set
@@ -87,12 +102,39 @@ class EventRing {
    private:
     EventRing* ring_;  // null: a nested one
   };
+  // What the rank has done since it left its last operation. Nothing: it is inside, or not known. Any thread.
+  [[nodiscard]] std::optional<Outside> present_outside() const;
   // The first error stays. `transfer` and the wait of this moment are kept, for those that read the ring later.
   void fail(std::string_view error);
 
  private:
+  // From so long a time outside of operations on, the rank notes what it did meanwhile (Causes): 4 to 20 ms. That takes
+  // two microseconds.
+#if defined(__x86_64__)
+  static constexpr std::uint64_t kLongTicks = 20'000'000;
+#else
+  static constexpr std::uint64_t kLongTicks = 500'000;
+#endif
   struct Unshared;
-  [[nodiscard]] bool has_failed() const { return at().failed.load(std::memory_order_relaxed) != Position::kNot; }
+  [[gnu::noinline, gnu::cold]] void note_outside(std::uint64_t now) noexcept;
+  struct Reading {
+    std::uint64_t ticks = 0;
+    std::int64_t ns = 0;  // CLOCK_MONOTONIC
+    OwnTimes own;
+    std::uint64_t elsewhere = 0;  // ticks that the process was in collectives of other rings
+  };
+  // Replaces read_, and returns what it was.
+  std::optional<Reading> read_times(std::uint64_t now) noexcept;
+  // The row of this collective, which its caller completes by writing the number.
+  Causes& take_causes(std::uint32_t number);
+  struct LinkWait {
+    int peer = -1;
+    std::int64_t data_ns = 0;
+    std::int64_t room_ns = 0;
+  };
+  [[nodiscard]] bool has_failed() const {
+    return at().failed.load(std::memory_order_relaxed) != Position::kNot;
+  }
   // Returns the time.
   std::int64_t set_mark();
   EventRing(const RingPlace& place, std::unique_ptr<Unshared> unshared);
@@ -122,6 +164,15 @@ class EventRing {
   std::uint64_t range_ = 0;
   LongWait longest_;           // of the operation that runs
   std::uint64_t entered_ = 0;  // ticks
+  Whose whose_ = Whose::kThread;
+  std::uint64_t outside_since_ = 0;  // ticks: the end of the last operation; if it took the fast path, its begin
+  std::uint64_t own_ticks_ = 0;      // inside collectives of this ring that did not take the fast path
+  std::optional<Reading> read_;
+  std::array<LinkWait, 8> links_{};  // of the first peers for which the collective links_of_ waited
+  std::uint32_t links_of_ = 0;
+  std::optional<OwnTimes> delayed_;  // at the last note_delay() of links_of_
+  std::uint64_t inside_delay_ns_ = 0;
+  std::uint64_t looked_ticks_ = 0;  // of the last read_times()
 };
 
 }  // namespace tutti::internal::observe

@@ -18,7 +18,7 @@
 namespace tutti::internal::observe {
 
 inline constexpr std::array<char, 8> kMagic{'t', 'u', 't', 't', 'i', 'E', 'V', '\0'};
-inline constexpr std::uint32_t kLayout = 2;  // other numbers cannot be read
+inline constexpr std::uint32_t kLayout = 3;  // other numbers cannot be read
 inline constexpr char kFileName[] = "tutti-events";
 
 template <class T>
@@ -92,6 +92,12 @@ struct Position {
   std::array<char, 308> failure;
   // How many operations of each collective have begun.
   std::array<Word<std::uint64_t>, kCollectives> calls;
+  // The last reading of the thread that runs the operations (thread_times.h).
+  Word<std::int32_t> thread;       // 0: the process
+  Word<std::uint64_t> read_ticks;  // written last; 0: none yet
+  Word<std::int64_t> read_ns;      // CLOCK_MONOTONIC
+  Word<std::uint64_t> run_ns;
+  Word<std::uint64_t> delay_ns;
 
   enum Failed : std::uint32_t { kNot, kOutside, kInside };
 };
@@ -108,8 +114,30 @@ struct PlanText {
 };
 inline constexpr std::uint32_t kPlanRows = 8;
 
+// What the rank did before a collective, if it had been outside of its operations for long; and what it waited for in
+// it, if it waited for long. The place of a number is number % kCauses.
+struct Causes {
+  Word<std::uint32_t> number;  // of the collective; written last; 0: none
+  // Microseconds. `outside` is the whole time; of it, the time in which the rank ran, in which it was runnable without
+  // a processor, and in which it was inside collectives of other communicators. 0: not noted.
+  Word<std::uint32_t> outside_us;
+  Word<std::uint32_t> run_us;
+  Word<std::uint32_t> delay_us;
+  Word<std::uint32_t> elsewhere_us;
+  // The rank, plus 1, for whose bytes this one waited longest; 0: for none that long. Likewise the rank to which it had
+  // more to send than the network took.
+  Word<std::uint32_t> data_from;
+  Word<std::uint32_t> data_us;
+  Word<std::uint32_t> room_at;
+  Word<std::uint32_t> room_us;
+  Word<std::uint32_t> inside_delay_us;  // in these waits, or between them, the thread was runnable without a processor
+};
+static_assert(sizeof(Causes) == 40);
+inline constexpr std::uint32_t kCauses = 32;
+
 struct Ring {
   Position at;
+  std::array<Causes, kCauses> causes;
   std::array<PlanText, kPlans> plans;
   std::array<Event, kEvents> events;
 };

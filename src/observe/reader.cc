@@ -61,6 +61,23 @@ bool same(const Event& a, const Event& b) {
          a.count.load() == b.count.load() && a.before.load() == b.before.load();
 }
 
+void add_causes(const Ring& ring, const Ring& again, SeenCall* call) {
+  const Causes& causes = ring.causes[call->number % kCauses];
+  const Causes& later = again.causes[call->number % kCauses];
+  if (causes.number.load() != call->number || later.number.load() != call->number) return;
+  const auto wait = [&](std::uint32_t peer, std::uint32_t us) {
+    const auto most = static_cast<std::uint32_t>(ring.at.ranks);
+    return SeenCall::LinkWait{peer > most ? -1 : static_cast<int>(peer) - 1, us};
+  };
+  call->data = wait(causes.data_from.load(), causes.data_us.load());
+  call->room = wait(causes.room_at.load(), causes.room_us.load());
+  call->delay_us = causes.inside_delay_us.load();
+  const std::uint32_t us = causes.outside_us.load();
+  if (us == 0 || causes.run_us.load() != later.run_us.load()) return;
+  call->before = Outside{us, std::min(us, causes.run_us.load()), std::min(us, causes.delay_us.load()),
+                         std::min(us, causes.elsewhere_us.load())};
+}
+
 // `again`: the same ring, read later.
 std::vector<SeenCall> calls_of(const Ring& ring, const Ring& again, const TickClock& clock) {
   const std::uint32_t last = ring.at.sequence.load();
@@ -86,6 +103,7 @@ std::vector<SeenCall> calls_of(const Ring& ring, const Ring& again, const TickCl
     const std::uint64_t waited = event.waited.load();
     call.waited_ms = static_cast<std::uint32_t>(waited);
     call.waited_for = static_cast<int>(waited >> 32) - 1;
+    add_causes(ring, again, &call);
     calls.push_back(std::move(call));
   }
   std::sort(calls.begin(), calls.end(), [last](const SeenCall& a, const SeenCall& b) {
@@ -209,6 +227,23 @@ void read_state(SeenProcess* process) {
   process->state = stat->fields.front();
 }
 
+// What the rank does now. Its process lives here, and has the id `own` for itself, which is another one in a container.
+std::optional<Outside> present_time(const Ring& ring, const SeenRank& rank, const TickClock& clock, int pid,
+                                    std::int64_t own) {
+  const std::uint64_t read_ticks = ring.at.read_ticks.load();
+  const int thread = ring.at.thread.load();
+  if (rank.inside || read_ticks == 0 || rank.last() == nullptr || !rank.last()->begun_ns) return std::nullopt;
+  const bool first = thread == static_cast<int>(own);
+  if (thread != 0 && !first && own != pid) return std::nullopt;
+  const auto times = times_of(pid, first ? pid : thread);
+  if (!times) return std::nullopt;
+  const ThreadTimes passed{times->run_ns - std::min(times->run_ns, ring.at.run_ns.load()),
+                           times->delay_ns - std::min(times->delay_ns, ring.at.delay_ns.load())};
+  const std::int64_t now = now_ns();
+  const std::int64_t since = rank.last()->ended_ns.value_or(*rank.last()->begun_ns);
+  return split_time(now - since, now - clock.ns_of(read_ticks), passed);
+}
+
 // The process's number for itself, which is another one in a container.
 std::int64_t own_pid(int pid) {
   std::ifstream file(fmt::format("/proc/{}/status", pid));
@@ -272,7 +307,8 @@ Status read_events(const UniqueFd& fd, SeenProcess* process) {
   auto header = std::make_unique<Header>();
   auto found = read_header(fd.get(), fmt::format("process {}", process->pid), header.get());
   if (!found.is_ok()) return found.status();
-  if (!*found || header->origin.pid != own_pid(process->pid)) return {};  // of a parent
+  const std::int64_t own = own_pid(process->pid);
+  if (!*found || header->origin.pid != own) return {};  // of a parent
   process->host = text_of(header->origin.host);
   process->version = text_of(header->origin.version);
   const Moment now = moment_now();
@@ -280,7 +316,9 @@ Status read_events(const UniqueFd& fd, SeenProcess* process) {
     // What has been written after the reading of the header counts as now.
     const Writer writer{TickClock(first_of(*header), now, now_ns()), process->stopped(), false};
     process->ranks.push_back(rank_of(ring, again, writer));
-    if (measures != nullptr) process->ranks.back().measures = read(*measures);
+    SeenRank& rank = process->ranks.back();
+    rank.outside = present_time(ring, rank, writer.clock, process->pid, own);
+    if (measures != nullptr) rank.measures = read(*measures);
   });
   return {};
 }

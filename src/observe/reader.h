@@ -13,6 +13,7 @@
 #include "base/collectives.h"
 #include "base/status.h"
 #include "observe/measures.h"
+#include "observe/thread_times.h"
 
 namespace tutti::internal::observe {
 
@@ -27,6 +28,15 @@ struct SeenCall {
   std::optional<std::int64_t> ended_ns;  // nothing: not ended, or too soon to be measured
   std::int64_t waited_ms = 0;            // the longest time in which nothing moved; short ones are not noted
   int waited_for = -1;                   // a rank for which it waited then
+  // Over a network: for whose bytes it waited longest, and to whom the network did not take its bytes.
+  struct LinkWait {
+    int peer = -1;  // -1: none for long
+    std::uint32_t us = 0;
+  };
+  LinkWait data;
+  LinkWait room;
+  std::uint32_t delay_us = 0;     // in these waits: runnable without a processor
+  std::optional<Outside> before;  // what the rank did before; nothing: it was not outside for long, or not known
 };
 
 // A rank of one communicator.
@@ -66,6 +76,8 @@ struct SeenRank {
   std::optional<Failure> failure;
   std::array<std::uint64_t, kCollectives> counts{};  // of the operations of each collective that have begun
   std::vector<SeenCall> calls;                       // the last ones, oldest first
+  // What it has done since it left its last operation. Nothing: it is inside, its process has ended, or not known.
+  std::optional<Outside> outside;
   // If its process has ended: CLOCK_MONOTONIC of the last event in this communicator on that host.
   std::int64_t last_ns = 0;
   std::optional<SeenMeasures> measures;  // nothing: its process has no TUTTI_METRICS

@@ -87,6 +87,7 @@ void print_json(const std::vector<CommunicatorFindings>& all, const std::vector<
     Json findings = Json::array();
     for (const Finding& finding : one.findings) {
       findings.push_back({{"kind", name_of(finding.kind)}, {"ranks", finding.ranks}, {"text", finding.text}});
+      if (!finding.cause.empty()) findings.back()["cause"] = finding.cause;
     }
     communicators.push_back({{"id", id_text(one.id)},
                              {"ranks", one.ranks},

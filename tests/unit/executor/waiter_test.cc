@@ -78,6 +78,7 @@ constexpr std::int64_t kTimeSlice = 3'000'000;
 class NothingComes final : public Waiting {
  public:
   void list(std::vector<For>*) const override {}
+  void list_sends(std::vector<For>*) const override {}
 };
 
 // One wait of a rank that ends soon after its first yields. If the rank sleeps instead, it is woken at once.
@@ -101,6 +102,7 @@ class CountsSleeps final : public StallWatch {
     ++sleeps;
     return {};
   }
+  void held_up(std::span<const Held>, std::int64_t) override {}
   std::string missing() override { return ""; }
   int sleeps = 0;
 };
@@ -299,6 +301,7 @@ class WaitsFor final : public Waiting {
  public:
   explicit WaitsFor(transport::Link& link) : link_(link) {}
   void list(std::vector<For>* lanes) const override { lanes->push_back({&link_, 1, false, true}); }
+  void list_sends(std::vector<For>*) const override {}
 
  private:
   transport::Link& link_;

@@ -264,6 +264,68 @@ TEST_CASE("diagnosis: the rank that comes last in most operations") {
   CHECK(late(50'000).empty());
 }
 
+TEST_CASE("diagnosis: why a rank is late") {
+  // Each operation is a second after the one before, and rank 1 begins it 40 ms after the others.
+  const auto finding = [](const observe::Outside& late, const observe::Outside& others) {
+    std::vector<SeenProcess> processes;
+    for (int rank = 0; rank < 3; ++rank) {
+      std::vector<SeenCall> calls;
+      for (std::uint32_t number = 1; number <= 20; ++number) {
+        calls.push_back(all_reduce(number, 21 - number));
+        calls.back().ended_ns = *calls.back().begun_ns + 50'000'000;
+        if (rank == 1) *calls.back().begun_ns += 40'000'000;
+        calls.back().before = rank == 1 ? late : others;
+      }
+      processes.push_back(process(rank, 3, std::move(calls), false));
+    }
+    const auto all = monitor::diagnose(processes);
+    for (const Finding& found : all.at(0).findings) {
+      if (found.kind == Finding::Kind::kLate) return found;
+    }
+    return Finding();
+  };
+  const Finding computes = finding({990'000, 900'000, 50'000}, {950'000, 860'000, 50'000});
+  CHECK(computes.text ==
+        "rank 1 (train, pid 101 on a) began 20 of the last 20 operations after all others here, 40.0 ms on average: it "
+        "computes longer");
+  CHECK(computes.ranks == std::vector<int>{1});
+  CHECK(computes.cause == "computes");
+  CHECK(finding({990'000, 900'000, 80'000}, {950'000, 900'000, 40'000}).cause == "processor");
+  CHECK(finding({990'000, 900'000, 20'000}, {950'000, 900'000, 20'000}).cause == "sleeps");
+  CHECK(finding({990'000, 900'000, 20'000, 60'000}, {950'000, 900'000, 20'000}).cause == "elsewhere");
+  // Others did the same.
+  CHECK(finding({990'000, 900'000, 50'000}, {990'000, 900'000, 50'000}).cause == "unknown");
+}
+
+TEST_CASE("diagnosis: a link that holds up the operations") {
+  // Rank 1 waits for the bytes of rank 0, which has ended its part, or which the network does not take from it.
+  const auto findings = [](std::int64_t sender_ends_ms, std::uint32_t room_us, std::uint32_t data_us,
+                           std::uint32_t delay_us = 0) {
+    std::vector<SeenProcess> processes;
+    for (int rank = 0; rank < 2; ++rank) {
+      std::vector<SeenCall> calls;
+      for (std::uint32_t number = 1; number <= 20; ++number) {
+        calls.push_back(all_reduce(number, 21 - number));
+        calls.back().ended_ns = *calls.back().begun_ns + (rank == 0 ? sender_ends_ms : 200) * 1'000'000;
+        if (rank == 0) calls.back().room = {1, room_us};
+        if (rank == 1) calls.back().delay_us = delay_us;
+        if (rank == 1) calls.back().data = {data_us == 0 ? -1 : 0, data_us};
+      }
+      processes.push_back(process(rank, 2, std::move(calls), false));
+    }
+    return monitor::diagnose(processes).at(0);
+  };
+  const std::string text =
+      "the link from rank 0 to rank 1 is slow: in 20 of the last operations, its bytes were on the way for 150 ms on "
+      "average";
+  CHECK(text_of(findings(200, 150'000, 180'000), Finding::Kind::kLate) == text);
+  CHECK(text_of(findings(50, 0, 180'000), Finding::Kind::kLate) == text);
+  // It waited for bytes that rank 0 did not have; or for none; or it had no processor to take them.
+  CHECK(text_of(findings(200, 0, 180'000), Finding::Kind::kLate).empty());
+  CHECK(text_of(findings(200, 150'000, 0), Finding::Kind::kLate).empty());
+  CHECK(text_of(findings(50, 0, 180'000, 140'000), Finding::Kind::kLate).empty());
+}
+
 TEST_CASE("diagnosis: times") {
   CHECK(monitor::describe_time(999) == "999 ms");
   CHECK(monitor::describe_time(1250) == "1.2 s");

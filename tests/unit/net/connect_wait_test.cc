@@ -36,6 +36,7 @@ class Listener final : public StallWatch {
     least_left_ms = left_ms;
     return wrong;
   }
+  void held_up(std::span<const Held>, std::int64_t) override {}
   std::string missing() override { return {}; }
   Status wrong;
   int told = 0;

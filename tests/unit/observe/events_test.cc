@@ -7,6 +7,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "observe/event_ring.h"
 #include "observe/origin.h"
 #include "observe/reader.h"
+#include "os/clock.h"
 #include "os/ticks.h"
 #include "variable.h"
 
@@ -270,6 +272,58 @@ TEST_CASE("events: without TUTTI_METRICS, a rank measures nothing") {
   const auto ring = EventRing::open(kCommunicator, 0, 2);
   CHECK_FALSE(ring->records());
   CHECK_FALSE(seen().at(0).measures);
+}
+
+TEST_CASE("events: what a rank did before a call that it makes after a long time") {
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  const auto begin = [&](std::uint32_t number) {
+    call(*ring, number, 4);
+    ring->set_begun(ticks());
+    ring->set_inside(true);
+    ring->set_inside(false);
+  };
+  begin(1);
+  begin(2);
+  for (const bool computes : {true, false}) {
+    const std::int64_t end = now_ns() + 150'000'000;
+    while (computes && now_ns() < end) {
+    }
+    if (!computes) ::usleep(150'000);
+    const std::optional<Outside> now = ring->present_outside();
+    begin(computes ? 3 : 4);
+    const SeenRank rank = seen().at(0);
+    REQUIRE(rank.calls.back().number == (computes ? 3 : 4));
+    REQUIRE(now);
+    REQUIRE(rank.calls.back().before);
+    for (const Outside& outside : {*now, *rank.calls.back().before}) {
+      CHECK(outside.us >= 100'000);
+      CHECK(outside.run_us + outside.delay_us <= outside.us);
+      // A busy machine gives a processor late.
+      CHECK((outside.run_us + outside.delay_us > outside.us / 2) >= computes);
+      if (!computes) CHECK(outside.us - outside.run_us - outside.delay_us >= 100'000);
+    }
+  }
+}
+
+TEST_CASE("events: the longest waits for bytes and for room count") {
+  const auto ring = EventRing::open(kCommunicator, 0, 9);
+  call(*ring, 1, 4);
+  ring->note_link(3, false, 15'000'000);
+  CHECK(seen().at(0).calls.back().data.peer == -1);
+  ring->note_link(3, false, 15'000'000);
+  ring->note_link(4, false, 90'000'000);
+  ring->note_link(3, false, 15'000'000);
+  ring->note_link(5, true, 25'000'000);
+  const SeenCall first = seen().at(0).calls.back();
+  CHECK(first.data.peer == 4);
+  CHECK(first.data.us == 90'000);
+  CHECK(first.room.peer == 5);
+  CHECK(first.room.us == 25'000);
+  CHECK_FALSE(first.before);
+  call(*ring, 2, 4);
+  CHECK(seen().at(0).calls.back().data.peer == -1);
+  ring->note_link(5, false, 25'000'000);
+  CHECK(seen().at(0).calls.back().data.us == 25'000);
 }
 
 TEST_CASE("events: a forked child leaves its parent's rings as they are", "[fork]") {
