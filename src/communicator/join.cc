@@ -95,9 +95,10 @@ Status check_device(const Settings& settings) {
 }
 
 Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,
-                                                   const Settings& settings, ControlTree::GivesUp gives_up) {
+                                                   const Settings& settings, ControlTree::GivesUp gives_up,
+                                                   std::string_view call) {
   const Deadline deadline = Deadline::after_ms(settings.init_timeout_ms);
-  return make("tuttiCommInitRank", id, rank, ranks, settings, deadline,
+  return make(call, id, rank, ranks, settings, deadline,
               [&] { return join(id, rank, ranks, settings, deadline, std::move(gives_up)); });
 }
 

@@ -22,9 +22,10 @@ Status check_verbs(const Settings& settings, std::string_view name);
 Status check_device(const Settings& settings);
 
 // Both are collective: they return when all ranks have joined, or at the init timeout at the latest. Any thread.
-// `gives_up`: see Member.
+// `gives_up`: see Member. `call`: the program's, for those who look at the job meanwhile.
 Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,
-                                                   const Settings& settings, ControlTree::GivesUp gives_up = {});
+                                                   const Settings& settings, ControlTree::GivesUp gives_up = {},
+                                                   std::string_view call = "tuttiCommInitRank");
 Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings);
 
 // Called instead of the two above by a rank that cannot take part, so that the others do not wait for it. Any thread.

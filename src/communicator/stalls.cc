@@ -299,18 +299,20 @@ std::string Stalls::describe_answer(const Answer& answer) const {
   return text;
 }
 
-bool Stalls::is_news(const Answer& answer) {
+bool Stalls::is_news(const Answer& answer) const {
   const std::int64_t now_ms = now_ns() / kNsPerMs;
+  return std::any_of(answer.absent.begin(), answer.absent.end(), [&](const Absence& absence) {
+    if (absence.inside) return false;
+    const auto told = told_.find({absence.rank, absence.report});
+    return told == told_.end() || now_ms - told->second > kTellShortWaitsMs;
+  });
+}
+
+void Stalls::note_told(const Answer& answer) {
   if (told_.size() > kMostTold) told_.clear();
-  bool news = false;
   for (const Absence& absence : answer.absent) {
-    if (absence.inside) continue;
-    const auto [told, is_new] = told_.try_emplace({absence.rank, absence.report}, now_ms);
-    if (!is_new && now_ms - told->second <= kTellShortWaitsMs) continue;
-    told->second = now_ms;
-    news = true;
+    if (!absence.inside) told_[{absence.rank, absence.report}] = now_ns() / kNsPerMs;
   }
-  return news;
 }
 
 // Writes one line for the whole job, on rank 0.
@@ -324,8 +326,10 @@ void Stalls::tell_a_person(const Answer& answer) {
   {
     const std::uint64_t refusal = refusals_.standing(answer.question.sequence).last;
     const MutexLock lock(mutex_);
-    if (refusal == 0 && ms < notice_ms_ && !is_news(answer)) return;
+    const bool is_short = refusal == 0 && ms < notice_ms_;
+    if (is_short && !is_news(answer)) return;
     if (!clock_.due(answer, now_ns() / kNsPerMs, refusal)) return;
+    if (is_short) note_told(answer);
   }
   const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);
   log::warn(answer.question.what + " has waited " + waited +

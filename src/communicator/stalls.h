@@ -81,7 +81,9 @@ class Stalls final : public StallWatch {
   [[nodiscard]] std::string describe_answer(const Answer& answer) const;
   void tell_a_person(const Answer& answer);
   // Whether it has a late rank, or a reason, about which no warning about short waits was logged lately.
-  bool is_news(const Answer& answer) TUTTI_REQUIRES(mutex_);
+  [[nodiscard]] bool is_news(const Answer& answer) const TUTTI_REQUIRES(mutex_);
+  // Such a warning is being logged.
+  void note_told(const Answer& answer) TUTTI_REQUIRES(mutex_);
   // Whether many short waits together have become long: asks then, at most once a minute.
   void look_at_short_waits(std::int64_t waited_ms, std::int64_t more_ms, const Awaited* awaited);
   // Asks if a refusal has become known, so that a warning is logged. Returns an error if it has stood too long.

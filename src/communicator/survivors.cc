@@ -229,10 +229,11 @@ Result<std::unique_ptr<Communicator>> Survivors::grow(const GrowWish& wish) {
   if (!agreed.is_ok()) return refused;
   Result<std::unique_ptr<Communicator>> made = refused;
   if (refused.is_ok()) {
-    made = join_with_id(*id, epoch_.rank(), wish.ranks, settings, [&]() -> Status {
+    const auto gives_up = [&]() -> Status {
       const Status aborted = check_not_aborted();
       return aborted.is_ok() ? check_alive(agreed->failed) : aborted;
-    });
+    };
+    made = join_with_id(*id, epoch_.rank(), wish.ranks, settings, gives_up, "tuttiCommGrow");
   }
   const std::uint64_t success = made.is_ok() ? ~std::uint64_t{0} : 0;
   const auto end = agree_inside({call + " (its second step)", agreed->failed, success}, deadline());

@@ -278,8 +278,10 @@ std::string CommAgent::report() const {
 
 std::string CommAgent::reason() const {
   const auto watching = shared_.who_watches();
-  std::string text = watching != nullptr && watching->witness.reason ? watching->witness.reason() : std::string();
-  return text.size() <= kMostReportBytes ? text : std::string();
+  if (watching == nullptr || !watching->witness.reason) return {};
+  // Without memory for it, the answer has no reason.
+  auto text = guarded_result([&]() -> Result<std::string> { return watching->witness.reason(); });
+  return text.is_ok() && text->size() <= kMostReportBytes ? std::move(*text) : std::string();
 }
 
 std::optional<bool> CommAgent::attend_listeners() const {

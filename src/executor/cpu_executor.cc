@@ -106,12 +106,13 @@ inline Status CpuExecutor::begin(const Operation& op, std::uint32_t number, std:
 }
 
 void CpuExecutor::begin_log(const Operation& op, std::uint32_t number) {
-  // A check before an operation is not in the trace.
-  all_steps_->forget();
-  const bool kept = !is_check(op.fingerprint) &&
-                    all_steps_->begin({number, op.plan->identity.hash, op.bytes,
-                                       static_cast<std::uint32_t>(op.element_bytes), op.table != nullptr});
-  steps_ = kept ? all_steps_ : nullptr;
+  // A check before or behind an operation is not in the trace, and leaves that operation's steps.
+  steps_ = nullptr;
+  if (!is_check(op.fingerprint)) {
+    const bool kept = all_steps_->begin(
+        {number, op.plan->identity.hash, op.bytes, static_cast<std::uint32_t>(op.element_bytes), op.table != nullptr});
+    if (kept) steps_ = all_steps_;
+  }
   lanes_.set_step_log(steps_);
 }
 

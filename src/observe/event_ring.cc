@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "base/collectives.h"
+#include "base/float_mode.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "observe/tick_clock.h"
@@ -71,6 +73,7 @@ std::unique_ptr<EventRing> EventRing::open(std::uint64_t communicator, int rank,
 
 std::unique_ptr<EventRing> EventRing::joining(std::uint64_t job, int rank, int ranks, std::string_view call) {
   std::unique_ptr<EventRing> made = take();
+  made->measures_ = nullptr;
   if (made->unshared_ == nullptr) made->name(job, rank, ranks);
   made->begin_agreement(call);
   return made;
@@ -127,19 +130,21 @@ void EventRing::set_inside(bool inside, Whose whose) {
   if (at().transfer.load(std::memory_order_relaxed) != 0) {
     at().transfer.store(0, std::memory_order_relaxed);
   } else {
-    Event& last = event(at().sequence.load(std::memory_order_relaxed));
-    const std::uint64_t ended = last.ended.load(std::memory_order_relaxed);
-    const std::uint64_t begun = last.begun.load(std::memory_order_relaxed);
-    // A refused call has changed nothing.
-    if (ended <= begun) {
-      last.ended.store(now, std::memory_order_relaxed);
-      own_ticks_ += now - begun;
-      inside_ticks.fetch_add(now - begun, std::memory_order_relaxed);
-    }
+    end_last(now);
   }
   if (at().seen_ns.load(std::memory_order_relaxed) != 0) at().seen_ns.store(0, std::memory_order_relaxed);
   // So that the next time outside can be told from this operation.
   if (now - looked_ticks_ > kLongTicks / 4) read_times(now);
+}
+
+// A refused call has changed nothing, and one that is measured has ended already.
+void EventRing::end_last(std::uint64_t now) noexcept {
+  Event& last = event(at().sequence.load(std::memory_order_relaxed));
+  const std::uint64_t begun = last.begun.load(std::memory_order_relaxed);
+  if (last.ended.load(std::memory_order_relaxed) > begun) return;
+  last.ended.store(now, std::memory_order_relaxed);
+  own_ticks_ += now - begun;
+  inside_ticks.fetch_add(now - begun, std::memory_order_relaxed);
 }
 
 std::optional<EventRing::Reading> EventRing::read_times(std::uint64_t now) noexcept {
@@ -147,6 +152,7 @@ std::optional<EventRing::Reading> EventRing::read_times(std::uint64_t now) noexc
   auto own = guarded_result([&] { return own_times(whose_); });
   Position& place = at();
   place.read_ticks.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
   const std::optional<Reading> before = std::exchange(read_, std::nullopt);
   if (!own.is_ok()) return std::nullopt;
   read_ = Reading{now, now_ns(), *own, inside_ticks.load(std::memory_order_relaxed) - own_ticks_};
@@ -170,12 +176,20 @@ std::optional<Outside> EventRing::present_outside() const {
   const ThreadTimes before{place.run_ns.load(std::memory_order_relaxed),
                            place.delay_ns.load(std::memory_order_relaxed)};
   const auto times = times_of(0, place.thread.load(std::memory_order_relaxed));
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (place.read_ticks.load(std::memory_order_relaxed) != read_ticks) return std::nullopt;
   if (!times || since == 0 || times->run_ns < before.run_ns || times->delay_ns < before.delay_ns) return std::nullopt;
   return split_time(now.ns - clock.ns_of(since), now.ns - clock.ns_of(read_ticks),
                     {times->run_ns - before.run_ns, times->delay_ns - before.delay_ns});
 }
 
+// The program may trap exceptions of floating-point arithmetic.
 void EventRing::note_outside(std::uint64_t now) noexcept {
+  const InFloatMode standard;
+  note_outside_in_default_mode(now);
+}
+
+[[gnu::noinline]] void EventRing::note_outside_in_default_mode(std::uint64_t now) noexcept {
   const std::uint64_t since = outside_since_;
   const std::optional<Reading> before = read_times(now);
   if (!before || !read_ || before->own.thread != read_->own.thread || before->ticks >= now || since == 0) return;
@@ -330,10 +344,9 @@ void EventRing::measure(Measured operation, const Times& times) {
 
 void EventRing::measure_collective(Collective collective, std::uint64_t bytes) {
   const std::uint32_t number = at().sequence.load(std::memory_order_relaxed);
-  Event& call = event(number);
+  const Event& call = event(number);
   const Times times{call.begun.load(std::memory_order_relaxed), ticks()};
-  // So set_inside(false) need not read the counter again.
-  call.ended.store(times.ended, std::memory_order_relaxed);
+  end_last(times.ended);
   if (trace_ != nullptr) {
     trace_->add_collective(
         {number, call.call.load(std::memory_order_relaxed), call.root.load(std::memory_order_relaxed),
@@ -371,8 +384,9 @@ void EventRing::measure_part(const CallWords& call, Collective collective, std::
     trace_->add_collective(call, times, 0);
     add_steps(call.number);
   }
-  const double share = static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(all_bytes, 1));
-  const auto own = static_cast<std::uint64_t>(static_cast<double>(ended - entered_) * share);
+  // In parts of 2^20 at least, without floating-point arithmetic: the program may trap exceptions.
+  const int shift = std::max(0, static_cast<int>(std::bit_width(all_bytes)) - 20);
+  const std::uint64_t own = (ended - entered_) * (bytes >> shift) / std::max<std::uint64_t>(all_bytes >> shift, 1);
   measure({static_cast<int>(collective), bytes, 0, call.number}, {entered_, entered_ + own});
 }
 

@@ -117,6 +117,7 @@ class EventRing {
 #endif
   struct Unshared;
   [[gnu::noinline, gnu::cold]] void note_outside(std::uint64_t now) noexcept;
+  void note_outside_in_default_mode(std::uint64_t now) noexcept;
   struct Reading {
     std::uint64_t ticks = 0;
     std::int64_t ns = 0;  // CLOCK_MONOTONIC
@@ -124,6 +125,7 @@ class EventRing {
     std::uint64_t elsewhere = 0;  // ticks that the process was in collectives of other rings
   };
   // Replaces read_, and returns what it was.
+  void end_last(std::uint64_t now) noexcept;
   std::optional<Reading> read_times(std::uint64_t now) noexcept;
   // The row of this collective, which its caller completes by writing the number.
   Causes& take_causes(std::uint32_t number);

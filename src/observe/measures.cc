@@ -25,8 +25,10 @@ std::uint64_t value(const Counter& word) {
   return word.load(std::memory_order_relaxed);
 }
 
+// In units of 2^-24 ns. No floating-point arithmetic: threads of the program use it, which may trap exceptions.
+constexpr unsigned kShift = 24;
 struct TickLength {
-  double ns = 0;
+  std::uint64_t units = 0;
 };
 
 TickLength measure_ticks() {
@@ -35,7 +37,7 @@ TickLength measure_ticks() {
   Moment after = before;
   while (after.ns - before.ns < kLongEnoughNs) after = moment_now();
   const std::uint64_t passed = std::max<std::uint64_t>(after.ticks - before.ticks, 1);
-  return {static_cast<double>(after.ns - before.ns) / static_cast<double>(passed)};
+  return {(static_cast<std::uint64_t>(after.ns - before.ns) << kShift) / passed};
 }
 
 constinit FirstUse<TickLength> tick_length;
@@ -97,7 +99,10 @@ constinit FirstUse<Ended, Surplus::kKept> ended_measures;
 
 std::uint64_t ns_of_ticks(std::int64_t ticks) {
   if (ticks <= 0) return 0;
-  return static_cast<std::uint64_t>(static_cast<double>(ticks) * tick_length.get(measure_ticks).ns);
+  const std::uint64_t units = tick_length.get(measure_ticks).units;
+  const auto all = static_cast<std::uint64_t>(ticks);
+  // In two parts, so that neither product overflows.
+  return ((all >> 32) * units << (32 - kShift)) + ((all & UINT32_MAX) * units >> kShift);
 }
 
 void add(Measures& measures, const Measured& operation) {

@@ -158,8 +158,16 @@ int run_traced(const Options& options) {
     return kExitUsage;
   }
   for (const std::string& why : traced->others) std::fprintf(stderr, "tutti explain: %s\n", why.c_str());
+  bool any = false;
   for (const Delays& delays : find_delays(traced->processes, options.operation)) {
-    if (delays.collectives > 0) std::printf("%s", text_of(delays).c_str());
+    if (delays.collectives == 0 && (options.operation || delays.uncompared.empty())) continue;
+    std::printf("%s", text_of(delays).c_str());
+    any = true;
+  }
+  if (!any && options.operation) {
+    std::fprintf(stderr, "tutti explain: no trace has all ranks of a collective with the number %u\n",
+                 static_cast<unsigned>(*options.operation));
+    return kExitUsage;
   }
   return flush_standard_output().is_ok() ? kExitOk : kExitFailure;
 }
@@ -210,7 +218,7 @@ Run add_explain(CLI::App& app, CLI::App** chosen) {
       ->add_option(
           "--trace", options->traces,
           "Instead: of a job that ran with TUTTI_TRACE=DIR, the ranks and links that were slower than predicted")
-      ->type_name("DIR");
+      ->type_name("FILE");
   command->add_option("--operation", options->operation, "With --trace, only the collective with this number")
       ->needs("--trace");
   command->footer(

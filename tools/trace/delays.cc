@@ -109,6 +109,7 @@ class Finder {
       lengths.push_back(static_cast<double>(ended - arrival.last_ns) / 1000);
     }
     if (joined < (number_ ? 1 : kFewest)) return;
+    found_.compared_begins = true;
     for (const auto& [rank, delays] : late) {
       const double late_us = median(delays);
       if (static_cast<double>(delays.size()) < kMostlyLast * static_cast<double>(joined)) continue;

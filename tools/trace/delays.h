@@ -47,9 +47,10 @@ struct Delays {
   std::uint64_t communicator = 0;
   int ranks = 0;
   std::size_t collectives = 0;
-  std::size_t compared = 0;  // of them, with the model: those whose steps all ranks have kept
-  std::string uncompared;    // why some with steps were not; empty: all were
-  double factor = 0;         // the time that those took over the predicted one, by the median
+  std::size_t compared = 0;      // of them, with the model: those whose steps all ranks have kept
+  std::string uncompared;        // why some with steps were not; empty: all were
+  double factor = 0;             // the time that those took over the predicted one, by the median
+  bool compared_begins = false;  // there were enough collectives for which all ranks wait, to find late ranks
   std::vector<LateRank> late;
   std::vector<SlowRank> slow_ranks;
   std::vector<SlowLink> slow_links;

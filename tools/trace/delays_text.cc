@@ -63,9 +63,11 @@ std::string text_of(const Delays& delays) {
     text += fmt::format("  and {} more links were slow\n", delays.slow_links.size() - kMostLinks);
   }
   const bool none = delays.late.empty() && delays.slow_ranks.empty() && delays.slow_links.empty();
-  if (none && delays.collectives > 0) {
+  if (none && delays.compared_begins) {
     text +=
         delays.compared > 0 ? "  no rank was late, and no link was slower than the others\n" : "  no rank was late\n";
+  } else if (none && delays.collectives > 0) {
+    text += "  too few collectives for which all ranks wait, to find late ranks\n";
   }
   return text;
 }

@@ -80,6 +80,7 @@ class Writer {
     const std::map<std::uint32_t, Arrival> arrivals = arrivals_of(members);
     Predictions predictions(members);
     std::map<int, int> rows;  // by rank
+    const std::size_t steps_before = result_.steps;
     for (const auto& [rank, member] : members) {
       rows[rank] = ++*row;
       events_.name_row(
@@ -93,7 +94,7 @@ class Writer {
       result_.ranks.push_back(std::move(summary));
       write_steps(member, row, &predictions);
     }
-    if (result_.steps > 0 && !predictions.why().empty()) result_.unpredicted = predictions.why();
+    if (result_.steps > steps_before && result_.unpredicted.empty()) result_.unpredicted = predictions.why();
     for_each_message(members, [&](const TracedOperation& send, const Member& from, const TracedOperation& receive,
                                   const Member& to) {
       arrow("message", from, rows.at(from.rank->rank), send.begun_ns, to, rows.at(to.rank->rank), receive.ended_ns);

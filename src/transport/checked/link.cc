@@ -144,7 +144,8 @@ class CheckedRecv final : public RecvLane {
     if (!open()) return {};
     View view = inner_.peek(std::min<std::size_t>(want, left()));
     if (view.size == 0) return {};
-    if (view.fingerprint != fingerprint_) return fail("a message that belongs to another operation"), View();
+    if (view.fingerprint != fingerprint_)
+      return fail("a message that belongs to another operation", number_ - 1), View();
     view.size = std::min<std::size_t>(view.size, left());
     seen_ = view.data;
     return view;
@@ -164,7 +165,7 @@ class CheckedRecv final : public RecvLane {
       Fingerprint theirs;
       const std::size_t got = inner_.pull(destination + total, std::min<std::size_t>(n - total, left()), &theirs);
       if (got == 0) break;
-      if (theirs != fingerprint_) return fail("a message that belongs to another operation"), 0;
+      if (theirs != fingerprint_) return fail("a message that belongs to another operation", number_ - 1), 0;
       if (!pass(got, crc32c(destination + total, got, sum_))) return 0;
       *fingerprint = fingerprint_;
       total += got;
@@ -189,9 +190,9 @@ class CheckedRecv final : public RecvLane {
     const View view = inner_.peek(kHeaderBytes);
     if (view.size < kHeaderBytes) return false;
     const auto header = decode(view.data, view.fingerprint);
-    if (!header) return fail("a damaged header");
+    if (!header) return fail("a damaged header", number_);
     if (header->number != number_) {
-      return fail(fmt::format("message {} in place of message {}", header->number, number_));
+      return fail(fmt::format("message {} in place of message {}", header->number, number_), number_);
     }
     const Fingerprint fingerprint = view.fingerprint;
     if (!inner_.consume(kHeaderBytes)) return false;
@@ -209,7 +210,8 @@ class CheckedRecv final : public RecvLane {
     sum_ = sum;
     if (left() == 0 && sum_ != header_.checksum) {
       return fail(
-          fmt::format("{} bytes with the CRC32C {:08x} where {:08x} was sent", header_.length, sum_, header_.checksum));
+          fmt::format("{} bytes with the CRC32C {:08x} where {:08x} was sent", header_.length, sum_, header_.checksum),
+          number_ - 1);
     }
     consumed_ += n;
     until_proof_ = left();
@@ -217,11 +219,11 @@ class CheckedRecv final : public RecvLane {
     return true;
   }
 
-  bool fail(const std::string& what) {
+  bool fail(const std::string& what, std::uint32_t number) {
     status_ = Status::remote(fmt::format(
         "damaged data from rank {} over {}: {} (message {}). The memory of one of the two, or what connects them, "
         "changes data; or rank {} changed its buffer during the call",
-        peer_, traits_.transport, what, number_ - 1, peer_));
+        peer_, traits_.transport, what, number, peer_));
     return false;
   }
 

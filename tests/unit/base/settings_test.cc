@@ -14,7 +14,7 @@ namespace {
 
 // Sets the setting of `variable` to a value that is not its default. Returns the value.
 std::string set_another_value(const Variable& variable, Settings* settings) {
-  for (const char* const value : {"4000-4010", "7", "strict", "on", "never", "core", "move", "slurm", "tcp"}) {
+  for (const char* const value : {"4000-4010", "7", "1", "strict", "on", "never", "core", "move", "slurm", "tcp"}) {
     Settings changed = *settings;
     if (!apply_setting(variable.name, std::string(variable.name), value, &changed).is_ok()) continue;
     if (variable.access.write(changed) == variable.access.write(Settings())) continue;
