@@ -32,7 +32,7 @@ constexpr std::int64_t kRefusedMs = 200;
 constexpr std::int64_t kCountedNotices = 6;
 // For each late rank and reason.
 constexpr std::int64_t kTellShortWaitsMs = 60 * 60 * 1000;
-constexpr std::size_t kMostTold = 64;
+constexpr std::size_t kMostReasonsTold = 64;
 
 // Time for the answer to travel down the tree.
 constexpr std::int64_t kSpareMs = 20;
@@ -301,15 +301,17 @@ std::string Stalls::describe_answer(const Answer& answer) const {
 
 bool Stalls::is_news(const Answer& answer) const {
   const std::int64_t now_ms = now_ns() / kNsPerMs;
-  return std::any_of(answer.absent.begin(), answer.absent.end(), [&](const Absence& absence) {
-    if (absence.inside) return false;
+  bool news = false;
+  for (const Absence& absence : answer.absent) {
+    if (absence.inside) continue;
     const auto told = told_.find({absence.rank, absence.report});
-    return told == told_.end() || now_ms - told->second > kTellShortWaitsMs;
-  });
+    news = news || told == told_.end() || now_ms - told->second > kTellShortWaitsMs;
+  }
+  return news;
 }
 
 void Stalls::note_told(const Answer& answer) {
-  if (told_.size() > kMostTold) told_.clear();
+  if (told_.size() > kMostReasonsTold) told_.clear();
   for (const Absence& absence : answer.absent) {
     if (!absence.inside) told_[{absence.rank, absence.report}] = now_ns() / kNsPerMs;
   }
