@@ -55,7 +55,8 @@ TEST_CASE("sim is a transport: zero copy") {
   check_with("sim/zero copy and slots", {.slots = Slots::kAlways, .maps_source = true});
 }
 TEST_CASE("sim is a transport: benign, small capacity") {
-  check_with("sim/benign", {.capacity_bytes = 4096, .slots = Slots::kNever, .benign = true});
+  // The smallest: a lane holds what a view must show.
+  check_with("sim/benign", {.capacity_bytes = kLeastViewBytes, .slots = Slots::kNever, .benign = true});
 }
 
 TEST_CASE("the adversary follows from seed and lane") {
