@@ -69,7 +69,8 @@ void LaneRunner::take_over(const Operation& op, std::uint32_t index, std::size_t
   open_slice(0);
   for (std::uint32_t i = 0; i < index; ++i) {
     StepState& state = state_of(0, i);
-    state.done = state.released = state.size;
+    state.done = state.size;
+    if (op.plan->schedule.steps[i].kind == StepKind::kSend) state.marked = state.size;
     marks_.leave_out(i);
   }
   state_of(0, index).done = done;
@@ -114,7 +115,7 @@ void LaneRunner::open_states(std::uint32_t slice, const AnyLayout& layout) {
   const std::vector<Step>& steps = op_->plan->schedule.steps;
   for (std::uint32_t i = 0; i < steps.size(); ++i) {
     const auto [at, size] = locate(layout, steps[i]);
-    state_of(slice, i) = {at, size, 0, 0, 0};
+    state_of(slice, i) = {at, size, 0, 0};
   }
 }
 
@@ -237,10 +238,11 @@ std::size_t LaneRunner::ready_limit(std::uint32_t index, const StepState& state)
   const StepState* slice = &states_[(current_slice_ % kWindow) * plan.schedule.steps.size()];
   for (const Dependence& d : dependences_of(plan, index)) {
     const StepState& other = slice[d.step];
-    std::size_t passed = plan.schedule.steps[d.step].kind == StepKind::kSend ? other.released : other.done;
+    const bool sends = plan.schedule.steps[d.step].kind == StepKind::kSend;
+    std::size_t passed = sends ? other.marked : other.done;
     if (passed == other.size) continue;
     if (d.whole) return 0;
-    passed -= other.unproven;
+    if (!sends) passed -= other.marked;
     const std::size_t begin = d.later_in_target ? state.begin.target : state.begin.source;
     const std::size_t frontier = (d.earlier_in_target ? other.begin.target : other.begin.source) + passed;
     limit = std::min(limit, frontier > begin ? frontier - begin : 0);
@@ -285,10 +287,9 @@ bool LaneRunner::release_sends(std::uint32_t index) {
   const std::uint64_t completed = lane.link->send().completed();
   while (c.release_slice < std::min(slices_, open_slices_)) {
     StepState& state = state_of(c.release_slice, lane.steps[c.release_position]);
-    const std::size_t before =
-        std::exchange(state.released, std::min<std::uint64_t>(state.done, completed - c.released));
-    released = released || state.released != before;
-    if (state.released < state.size) break;
+    const std::size_t before = std::exchange(state.marked, std::min<std::uint64_t>(state.done, completed - c.released));
+    released = released || state.marked != before;
+    if (state.marked < state.size) break;
     // A step of no bytes is released when the lane has passed it.
     if (c.release_slice == c.slice && c.release_position == c.position) break;
     c.released += state.size;
@@ -365,12 +366,12 @@ bool LaneRunner::forwards_in_slots(std::uint32_t index, std::size_t bytes) const
 
 // The reduction behind the receive may have used the same bytes.
 void LaneRunner::note_unproven(const Lane& lane, std::uint32_t index, StepState& state) {
-  state.unproven = std::min(state.done, lane.link->recv().unproven());
+  state.marked = std::min(state.done, lane.link->recv().unproven());
   const std::uint32_t reduce = op_->plan->fused_reduce[index].reduce;
   if (reduce == kNone) return;
   StepState& reduced = state_of(current_slice_, reduce);
-  const std::size_t proven = state.done - state.unproven;
-  reduced.unproven = reduced.done - std::min(reduced.done, proven);
+  const std::size_t proven = state.done - state.marked;
+  reduced.marked = reduced.done - std::min(reduced.done, proven);
 }
 
 // Combines received data with the local operand at once, if the following step may already write that far.
@@ -384,10 +385,10 @@ bool LaneRunner::fused_reduce_some(const Lane& lane, std::uint32_t index, StepSt
   if (reduced.done != state.done) return false;
   // As if the bytes had been stored and proven: the other step waits only for that.
   state.done += n;
-  const std::size_t unproven = std::exchange(state.unproven, 0);
+  const std::size_t unproven = std::exchange(state.marked, 0);
   const std::size_t limit = op_->whole(ready_limit(fused_reduce.reduce, reduced));
   state.done -= n;
-  state.unproven = unproven;
+  state.marked = unproven;
   if (limit < reduced.done + n) return false;
   const Step& reduce = op_->plan->schedule.steps[fused_reduce.reduce];
   const StepOffsets at = reduced.begin.after(reduced.done);
@@ -444,7 +445,7 @@ bool LaneRunner::forward_some(const Lane& lane, std::uint32_t index, StepState& 
   out.commit(fingerprint_of(*op_, op_->plan->schedule.steps[forward.send]), n);
   send.done += n;
   state.done += n;
-  state.unproven = 0;
+  state.marked = 0;
   *moved = true;
   return true;
 }

@@ -85,9 +85,10 @@ class LaneRunner {
   struct StepState {
     StepOffsets begin;
     std::size_t size = 0;
-    std::size_t done = 0;      // bytes that this step has finished, except:
-    std::size_t released = 0;  // for a send, bytes that the transport will not read again
-    std::size_t unproven = 0;  // the last of the done bytes, which may still prove damaged (RecvLane::unproven)
+    std::size_t done = 0;  // bytes that this step has finished, except:
+    // Of a send: bytes that the transport will not read again. Of other steps: the last of the done bytes, which may
+    // still prove damaged (RecvLane::unproven).
+    std::size_t marked = 0;
   };
   // The position of a lane.
   struct Cursor {

@@ -137,9 +137,9 @@ inline constexpr std::uint32_t kCauses = 32;
 
 struct Ring {
   Position at;
-  std::array<Causes, kCauses> causes;
   std::array<PlanText, kPlans> plans;
   std::array<Event, kEvents> events;
+  std::array<Causes, kCauses> causes;
 };
 inline constexpr std::size_t kRingBytes = 8192;  // whole pages; the first calls need only one
 static_assert(sizeof(Ring) <= kRingBytes && kRingBytes % 4096 == 0);

@@ -135,8 +135,8 @@ std::uint64_t ShmSendLane::completed() {
   retire();
   if (lent_ == 0) return taken_;
   std::uint32_t oldest = retired_;
-  while (!is_lent_[oldest % kSlots]) ++oldest;
-  return lent_begin_[oldest % kSlots];
+  while (!lent_messages_->is_lent[oldest % kSlots]) ++oldest;
+  return lent_messages_->begin[oldest % kSlots];
 }
 
 bool ShmSendLane::activity() {
@@ -192,6 +192,7 @@ bool ShmSendLane::can_be_read(const Source& source) {
 std::size_t ShmSendLane::lend(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n,
                               Reader reader) {
   if (!has_credit(long_ahead_) && !extend()) return 0;
+  if (lent_messages_ == nullptr) lent_messages_ = std::make_unique<LentMessages>();
   const std::size_t size = std::min(n, kMostZcopyBytes);
   if (reader == Reader::kKernel) measure_distance(size);
   ZcopyDescriptor descriptor{source.region, source.region_offset + offset, size};
@@ -201,8 +202,8 @@ std::size_t ShmSendLane::lend(const Fingerprint& fingerprint, const Source& sour
   // Before the entry is reused, so that its earlier message is not counted twice.
   retire();
   ++lent_;
-  is_lent_[lines_->published % kSlots] = true;
-  lent_begin_[lines_->published % kSlots] = taken_;
+  lent_messages_->is_lent[lines_->published % kSlots] = true;
+  lent_messages_->begin[lines_->published % kSlots] = taken_;
   publish(fingerprint, size, Payload::kLent);
   return size;
 }
@@ -264,8 +265,8 @@ bool ShmSendLane::next_advertisement() {
 void ShmSendLane::retire() {
   if (lent_ == 0) retired_ = lines_->acknowledged;
   for (; retired_ != lines_->acknowledged; ++retired_) {
-    if (is_lent_[retired_ % kSlots]) --lent_;
-    is_lent_[retired_ % kSlots] = false;
+    if (lent_messages_->is_lent[retired_ % kSlots]) --lent_;
+    lent_messages_->is_lent[retired_ % kSlots] = false;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "transport/plain.h"
@@ -89,8 +90,11 @@ class ShmSendLane final : public PlainSendLane {
   Advertisement advertisement_;      // the last one read
   std::byte* advertised_ = nullptr;  // its memory, as mapped here
   // By message, modulo kSlots.
-  std::array<bool, kSlots> is_lent_{};
-  std::array<std::uint64_t, kSlots> lent_begin_{};
+  struct LentMessages {
+    std::array<bool, kSlots> is_lent{};
+    std::array<std::uint64_t, kSlots> begin{};
+  };
+  std::unique_ptr<LentMessages> lent_messages_;  // null: none was lent. Most links of most communicators lend none
   struct Checked {
     const std::byte* begin = nullptr;
     std::size_t bytes = 0;
