@@ -43,15 +43,15 @@ TickLength measure_ticks() {
 constinit FirstUse<TickLength> tick_length;
 
 template <std::size_t size>
-void set_text(std::array<char, size>* to, const std::string& text) {
+void write_text(std::array<char, size>* to, const std::string& text) {
   std::memcpy(to->data(), text.data(), std::min(size - 1, text.size()));
 }
 
 // Of a row with zeros, or with these texts.
 void name_sent(Sent& row, const std::string& transport, const std::string& host) {
   if (value(row.used) != 0) return;
-  set_text(&row.transport, transport);
-  set_text(&row.host, host);
+  write_text(&row.transport, transport);
+  write_text(&row.host, host);
   row.used.store(1, std::memory_order_release);
 }
 
