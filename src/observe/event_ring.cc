@@ -364,7 +364,7 @@ void EventRing::add_steps(std::uint32_t number) {
   trace_->add_steps(*steps_);
   steps_->forget();
   if (!job_) return;
-  // Without memory for the text, there are no predictions.
+  // If there is no memory for the text, the trace has no predictions.
   const Status named = guarded([this] {
     trace_->name_job(std::exchange(job_, nullptr)());
     return Status();

@@ -24,8 +24,8 @@ inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max() 
 struct HostShift {
   std::string host;
   std::int64_t ns = 0;
-  // How far off it can be; negative: no operation connects it with the first host, and the time is that of its own
-  // real-time clock.
+  // The error of the time is at most this. If it is negative, no operation connects this host with the first one, and
+  // the time is that of the host's real-time clock.
   std::int64_t uncertain_ns = 0;
 };
 

@@ -20,7 +20,7 @@ class Ends {
   Ends(const Schedule& schedule, double begun_us)
       : schedule_(schedule), begun_us_(begun_us), of_steps_(schedule.steps.size()) {}
   void add(std::uint32_t step, double ended_us) { of_steps_[step].push_back(ended_us); }
-  // When all was done that the step needs of its own rank.
+  // When its own rank had done all that the step needs.
   [[nodiscard]] double ready(std::uint32_t step, std::size_t slice) const { return ready(step, slice, true); }
 
  private:

@@ -2,7 +2,7 @@
  * (stop), calls tuttiCommAgree alone (agree), waits for a byte on its standard input (late) or reduces another count
  * (count), while the others reduce once more; or all ranks wait for a message of the next one (receive); or that rank
  * computes for some milliseconds before each of many reductions (slow); or that rank forks a child (fork). The child
- * makes two ranks of its own; parent and child then wait for a byte. */
+ * makes two ranks of its own. Then the parent and the child each wait for a byte. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

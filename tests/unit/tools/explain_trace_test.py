@@ -23,7 +23,7 @@ def explain(folder, *options):
 
 
 def run(how, transports=""):
-    """What is said of a job of which rank CHOSEN does this."""
+    """What the command says of a job in which rank CHOSEN does this."""
     with tempfile.TemporaryDirectory() as folder:
         traces = os.path.join(folder, "traced")
         # In a ring, each rank sends to one other.
