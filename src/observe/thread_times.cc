@@ -94,8 +94,8 @@ void forget_own_times() {
 }
 
 Outside split_time(std::int64_t outside_ns, std::int64_t elapsed_ns, const ThreadTimes& passed) {
-  constexpr std::int64_t kMostNs = std::int64_t{1} << 60;
-  const auto all = static_cast<double>(std::clamp<std::int64_t>(elapsed_ns, 1, kMostNs));
+  constexpr std::int64_t kLongestNs = std::int64_t{1} << 60;
+  const auto all = static_cast<double>(std::clamp<std::int64_t>(elapsed_ns, 1, kLongestNs));
   const double outside = std::clamp(static_cast<double>(outside_ns), 0.0, all);
   // All threads of a process together may run for longer.
   const double delay = std::min(static_cast<double>(passed.delay_ns), all);
