@@ -197,7 +197,8 @@ void LaneRunner::list(std::vector<Waiting::For>* lanes) const {
     const Lane& lane = op_->plan->lanes[i];
     if (lane.link == nullptr) continue;
     const std::uint32_t slice = lane.sends ? cursors_[i].release_slice : cursors_[i].slice;
-    if (slice < slices_) lanes->push_back({lane.link, lane.peer, lane.sends, !lane.sends});
+    // A lane at a slice that is not open waits for other lanes: its peer may owe nothing, and may have left.
+    if (slice < open_slices_) lanes->push_back({lane.link, lane.peer, lane.sends, !lane.sends});
   }
 }
 

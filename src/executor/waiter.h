@@ -42,7 +42,7 @@ class Waiting {
     bool receives = false;  // has more to receive
   };
   virtual ~Waiting() = default;
-  // Appends the lanes that are not finished. A link may appear twice.
+  // Appends the lanes that wait for their peers. A link may appear twice.
   virtual void list(std::vector<For>* lanes) const = 0;
   // Appends the lanes of the operation that send, also those that are finished: their bytes may be on the way.
   virtual void list_sends(std::vector<For>* lanes) const = 0;

@@ -1,6 +1,7 @@
 // Ranks that have left after a call that differs from the others' call with the same number: ranks that need data from
 // them get an error with both calls, in every state of the control tree.
 #include <functional>
+#include <numeric>
 #include <set>
 
 #include "collectives/trial.h"
@@ -104,6 +105,24 @@ Outcome leaves_beside_a_late_receiver(tuttiComm_t comm, int rank, int) {
   return Outcome{result == tuttiMismatch ? "" : "rank " + std::to_string(rank) + ": " + describe(result, comm)};
 }
 
+// The root waits for the large block of rank 1 when the others, which have no or few bytes to send, have left.
+Outcome gathers_from_a_late_rank(tuttiComm_t comm, int rank, int) {
+  const std::vector<std::size_t> counts{1, 4'000'000, 1000, 0};
+  constexpr int kRoot = 0;
+  const auto me = static_cast<std::size_t>(rank);
+  std::vector<std::int32_t> own(counts[me], rank);
+  std::vector<std::int32_t> all(rank == kRoot ? 4'001'001 : 0);
+  tuttiResult_t result = tuttiBarrier(comm, nullptr);
+  if (result == tuttiSuccess) {
+    if (rank == 1) sleep_ms(2 * kGoneMs);
+    result = tuttiGatherV(own.data(), own.size(), all.data(), counts.data(), nullptr, tuttiInt32, kRoot, comm, nullptr);
+  }
+  if (result == tuttiSuccess) result = tuttiCommFinalize(comm);
+  if (result != tuttiSuccess) return Outcome{"rank " + std::to_string(rank) + ": " + describe(result, comm)};
+  const bool right = rank != kRoot || std::accumulate(all.begin(), all.end(), std::int64_t{0}) == 4'002'000;
+  return Outcome{right ? "" : "a wrong block"};
+}
+
 // Rank 1 is later than the limit after which a machine counts as gone; its machine is not gone.
 Outcome comes_late(tuttiComm_t comm, int rank, int) {
   constexpr int kLateMs = 18'000;
@@ -162,6 +181,14 @@ TEST_CASE("a rank that leaves tells all ranks, also while one of them does not r
 TEST_CASE("a living rank is waited for, and messages to it arrive", "[processes]") {
   const Timeout timeout(60'000);
   CHECK(wrong_of(run_processes(2, "tcp", comes_late)) == "");
+}
+
+TEST_CASE("a rank that owes nothing may leave while another one is late", "[processes]") {
+  const Timeout timeout(60'000);
+  for (const char* const transports : {"shm", "tcp"}) {
+    INFO(transports);
+    CHECK(wrong_of(run_processes(4, transports, gathers_from_a_late_rank)) == "");
+  }
 }
 
 TEST_CASE("a thread with shorter elements from ranks that left gets an error with both calls", "[threads]") {
