@@ -6,20 +6,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <utility>
 
 #include "base/config.h"
+#include "os/kernel_files.h"
 
 namespace tutti::internal {
 namespace {
 
 std::optional<std::uint64_t> number_in(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  const auto number = parse_integer(line, 0, INT64_MAX);
+  const auto number = parse_integer(first_line_of(path), 0, INT64_MAX);
   return number ? std::optional<std::uint64_t>(*number) : std::nullopt;
 }
 
@@ -137,8 +134,8 @@ std::string memory_advice(int error_number) {
     text += fmt::format("; the control group may use {} KiB of memory, of which {} are used", *group.most >> 10,
                         group.used >> 10);
   }
-  std::ifstream maps("/proc/self/maps");
-  const auto mapped = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  const std::string maps = contents_of("/proc/self/maps");
+  const auto mapped = std::count(maps.begin(), maps.end(), '\n');
   if (const auto most = number_in("/proc/sys/vm/max_map_count")) {
     text += fmt::format("; vm.max_map_count is {}, of which {} are used", *most, mapped);
   }

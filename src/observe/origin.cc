@@ -8,8 +8,6 @@
 #include <cstddef>
 #include <cstring>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -17,6 +15,7 @@
 #include "base/version.h"
 #include "observe/tick_clock.h"
 #include "os/kernel.h"
+#include "os/kernel_files.h"
 
 namespace tutti::internal::observe {
 namespace {
@@ -26,13 +25,6 @@ void set_text(std::array<char, size>* to, std::string_view text) {
   const std::size_t length = std::min(size - 1, text.size());
   std::memcpy(to->data(), text.data(), length);
   (*to)[length] = '\0';
-}
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 // Field 22 of /proc/PID/stat; 0: there is no such process.
@@ -55,8 +47,7 @@ std::uint64_t own_pid_namespace() {
 }  // namespace
 
 std::optional<ProcessStat> stat_of(const std::string& pid) {
-  std::ifstream file("/proc/" + pid + "/stat");  // "77 (name) S ..."
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = contents_of("/proc/" + pid + "/stat");  // "77 (name) S ..."
   const std::size_t open = text.find('(');
   const std::size_t close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos || close + 2 >= text.size()) return std::nullopt;
@@ -69,7 +60,7 @@ std::string machine_of(const Origin& origin) {
 
 bool of_this_machine(const Origin& origin) {
   const std::string boot = text_of(origin.boot);
-  return !boot.empty() && boot == first_line("/proc/sys/kernel/random/boot_id");
+  return !boot.empty() && boot == first_line_of("/proc/sys/kernel/random/boot_id");
 }
 
 Life life_of(const Origin& origin) {
@@ -86,7 +77,7 @@ void set_origin(Origin* origin) {
   set_text(&origin->host, host.data());
   set_text(&origin->version, library_version());
   set_text(&origin->program, ::program_invocation_short_name);
-  set_text(&origin->boot, first_line("/proc/sys/kernel/random/boot_id"));
+  set_text(&origin->boot, first_line_of("/proc/sys/kernel/random/boot_id"));
   origin->start_time = start_time_of("self");
   origin->pid_namespace = own_pid_namespace();
   const Moment moment = moment_now();

@@ -237,6 +237,7 @@ BY_ONE_FILE = [
      "a lock that is not one of os/mutex.h"),
     ("src/os/look_again.h", ("src",), r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(",
      "a sleep outside src/os/look_again.h"),
+    ("src/os/kernel_files.h", ("src",), r"\bistreambuf_iterator\b", "an iterator that throws if the file cannot be read"),
     # Calls that the simulated world must see (docs/architecture/world.md); launchers are queried before it begins.
     ("src/join/launch", ("src/net", "src/control", "src/join"),
      r"(?<![\w:>])::(poll|send|recv|socket|bind|listen|connect|accept4?|[gs]etsockopt|getsockname|getpeername|shutdown"

@@ -11,16 +11,16 @@
 #include <memory>
 
 #include "base/config.h"
+#include "os/kernel_files.h"
 
 namespace tutti::internal::tools {
 namespace {
 
-using transport::verbs::first_line;
 using transport::verbs::names_in;
 using transport::verbs::Roots;
 
 int read_number(const std::string& path, int otherwise) {
-  return static_cast<int>(parse_integer(first_line(path), 0, 1 << 30).value_or(otherwise));
+  return static_cast<int>(parse_integer(first_line_of(path), 0, 1 << 30).value_or(otherwise));
 }
 
 int prefix_bits(const sockaddr* mask) {
@@ -58,7 +58,7 @@ std::vector<Interface> read_interfaces(const Roots& roots) {
   for (const std::string& name : names_in(all)) {
     // Drivers without a rate say -1, or nothing at all.
     Interface one{name,
-                  first_line(all + name + "/operstate"),
+                  first_line_of(all + name + "/operstate"),
                   read_number(all + name + "/speed", 0) / 1000.0,
                   read_number(all + name + "/mtu", 0),
                   read_number(all + name + "/device/numa_node", -1),

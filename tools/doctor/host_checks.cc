@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/nccl_variables.h"
 #include "base/variables.h"
+#include "os/kernel_files.h"
 #include "topology/cpu_quota.h"
 #include "topology/detect.h"
 #include "transport/verbs/options.h"
@@ -15,8 +16,6 @@
 
 namespace tutti::internal::tools {
 namespace {
-
-using transport::verbs::first_line;
 
 // Variables of other launchers may be incomplete; tutti's own are all required.
 bool is_unusable(const LauncherTrace& trace) {
@@ -123,7 +122,7 @@ Check check_clock(const std::string& source) {
 }
 
 Check check_own_clock() {
-  return check_clock(first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource"));
+  return check_clock(first_line_of("/sys/devices/system/clocksource/clocksource0/current_clocksource"));
 }
 
 Check check_wall_clock() {
@@ -159,7 +158,7 @@ Checks check_host(int ranks) {
   checks.push_back(check_topology());
   checks.push_back(check_own_clock());
   checks.push_back(check_wall_clock());
-  checks.push_back(check_huge_pages(first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled")));
+  checks.push_back(check_huge_pages(first_line_of("/sys/kernel/mm/transparent_hugepage/shmem_enabled")));
   return checks;
 }
 

@@ -19,6 +19,7 @@
 #include "join/join.h"
 #include "join/root_service.h"
 #include "memory/process_reads.h"
+#include "os/kernel_files.h"
 #include "rdma_checks.h"
 #include "transport/shm/arena.h"
 #include "transport/shm/cross_memory.h"
@@ -28,7 +29,6 @@
 namespace tutti::internal::tools {
 namespace {
 
-using transport::verbs::first_line;
 using transport::verbs::names_in;
 
 // Beside those that its program has and the progress threads: the control tree's, and rank 0's root service.
@@ -189,7 +189,7 @@ Check check_own_memory(int ranks) {
   Check check = check_memory(
       machine, group_limit("memory", "memory.max", "memory.current", "memory.limit_in_bytes", "memory.usage_in_bytes"),
       ranks);
-  if (first_line("/proc/sys/vm/overcommit_memory") == "2") {
+  if (first_line_of("/proc/sys/vm/overcommit_memory") == "2") {
     check.found += fmt::format("; without overcommit, {} of {} are promised", size_text(meminfo_bytes("Committed_AS")),
                                size_text(meminfo_bytes("CommitLimit")));
   }
@@ -200,7 +200,7 @@ Check check_cross_memory(MemoryReads wanted) {
   const std::string what = "reading other ranks' memory";
   if (wanted == MemoryReads::kNever) return {Verdict::kOk, what, "TUTTI_CROSS_MEMORY=never: not used", ""};
   if (const int error = read_by_sibling(wanted == MemoryReads::kAlways); error != 0) {
-    const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
+    const std::string scope = first_line_of("/proc/sys/kernel/yama/ptrace_scope");
     const std::string yama = scope.empty() ? "" : fmt::format(", kernel.yama.ptrace_scope is {}", scope);
     return {Verdict::kWarn, what,
             fmt::format("process_vm_readv(2): {}{}; large messages are copied twice", std::strerror(error), yama),

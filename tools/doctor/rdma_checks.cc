@@ -15,6 +15,7 @@
 
 #include "base/config.h"
 #include "memory/memory_monitor.h"
+#include "os/kernel_files.h"
 #include "transport/verbs/wire.h"
 
 namespace tutti::internal::tools {
@@ -47,7 +48,7 @@ Check split_fix(Verdict verdict, const std::string& what, const std::string& tex
 // CAP_IPC_LOCK, the kernel's number 14, among the effective capabilities. It is effective only in the
 // initial user namespace, which maps all ids to themselves: it does not help root of a rootless container.
 bool may_lock_all() {
-  std::istringstream map(first_line("/proc/self/uid_map"));
+  std::istringstream map(first_line_of("/proc/self/uid_map"));
   std::uint64_t inside = 0;
   std::uint64_t outside = 0;
   std::uint64_t count = 0;
@@ -126,7 +127,7 @@ std::optional<Check> check_mtu(const Roots& roots, const Finding& finding) {
   if (!is_usable_roce(finding)) return std::nullopt;
   const Port& port = finding.port;
   const std::string what = "MTU of " + name_of(port);
-  const std::string own = first_line(fmt::format("{}/class/net/{}/mtu", roots.sys, port.netdev));
+  const std::string own = first_line_of(fmt::format("{}/class/net/{}/mtu", roots.sys, port.netdev));
   std::string found = fmt::format("{} bytes", port.mtu_bytes);
   if (!own.empty()) found += fmt::format("; that of {} is {}", port.netdev, own);
   if (port.mtu_bytes >= finding.max_mtu_bytes || parse_integer(own, kAmpleInterfaceMtu, 1 << 20)) {
@@ -149,7 +150,7 @@ std::optional<Check> check_losses(const Roots& roots, const Finding& finding) {
   bool any = false;
   std::string lost;
   for (const char* counter : kCounters) {
-    const auto count = parse_integer(first_line(folder + counter), 0, INT64_MAX);
+    const auto count = parse_integer(first_line_of(folder + counter), 0, INT64_MAX);
     any = any || count.has_value();
     if (count.value_or(0) == 0) continue;
     if (!lost.empty()) lost += ", ";
@@ -174,7 +175,7 @@ std::optional<Check> check_congestion_control(const Roots& roots, const Finding&
     const std::string folder = fmt::format("{}/class/net/{}/ecn/{}/enable/", roots.sys, port.netdev, side);
     for (const std::string& priority : names_in(folder)) {
       any = true;
-      if (first_line(folder + priority) != "1") off += std::string(off.empty() ? "" : ", ") + side + "/" + priority;
+      if (first_line_of(folder + priority) != "1") off += std::string(off.empty() ? "" : ", ") + side + "/" + priority;
     }
   }
   if (!off.empty()) {

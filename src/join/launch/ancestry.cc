@@ -4,12 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 
 #include "base/config.h"
+#include "os/kernel_files.h"
 
 namespace tutti::internal {
 namespace {
@@ -17,15 +16,10 @@ namespace {
 // A longer ancestry is a loop of reused process numbers.
 constexpr int kMostGenerations = 256;
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // The environment with which the process was started: "\0NAME=VALUE\0...\0". Empty if the kernel does not show it, or
 // if the process has overwritten it with its title.
 std::optional<std::string> starting_environment(pid_t process) {
-  std::string entries = contents(fmt::format("/proc/{}/environ", process));
+  std::string entries = contents_of(fmt::format("/proc/{}/environ", process));
   if (entries.find('=') == std::string::npos) return std::nullopt;
   entries.insert(entries.begin(), '\0');
   if (entries.back() != '\0') entries += '\0';
@@ -34,7 +28,7 @@ std::optional<std::string> starting_environment(pid_t process) {
 
 // 0: none, or not visible here.
 pid_t parent_of(pid_t process) {
-  const std::string line = contents(fmt::format("/proc/{}/stat", process));
+  const std::string line = contents_of(fmt::format("/proc/{}/stat", process));
   // "PID (NAME) STATE PARENT ...", and a name may contain anything.
   const std::size_t end = line.rfind(") ");
   if (end == std::string::npos || line.size() < end + 4) return 0;

@@ -28,6 +28,7 @@
 #include "catch_compat.h"
 #include "os/fork.h"
 #include "os/held_signal.h"
+#include "os/kernel_files.h"
 
 namespace {
 std::atomic<int> allocations{0};
@@ -398,4 +399,14 @@ TEST_CASE("bytes are copied wherever source and target lie") {
     }
   }
   tutti::internal::copy_bytes(nullptr, nullptr, 0);
+}
+
+// As of a process that ends meanwhile: reading from address 0 fails.
+TEST_CASE("a file of the kernel that cannot be read is empty") {
+  using tutti::internal::contents_of;
+  CHECK(contents_of("/proc/self/mem").empty());
+  CHECK(contents_of("/proc/self/none").empty());
+  CHECK(contents_of("/proc/self/statm").ends_with("\n"));
+  CHECK(tutti::internal::first_line_of("/proc/self/mem").empty());
+  CHECK(tutti::internal::first_line_of("/proc/self/comm") == "base_test");
 }

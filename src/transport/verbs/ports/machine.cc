@@ -13,12 +13,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <span>
 #include <system_error>
 
 #include "base/config.h"
+#include "os/kernel_files.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {
@@ -93,24 +93,17 @@ std::string interface_by_hardware_address(const Roots& roots, const std::string&
   const std::string all = roots.sys + "/class/net/";
   const auto worth = [&](const std::string& name) {
     return std::make_pair(!exists(all + name + "/device"),
-                          parse_integer(first_line(all + name + "/ifindex"), 0, 1 << 30));
+                          parse_integer(first_line_of(all + name + "/ifindex"), 0, 1 << 30));
   };
   std::string best;
   for (const std::string& name : names_in(all)) {
-    if (hex_digits(first_line(all + name + "/address")) != wanted) continue;
+    if (hex_digits(first_line_of(all + name + "/address")) != wanted) continue;
     if (best.empty() || worth(name) < worth(best)) best = name;
   }
   return best;
 }
 
 }  // namespace
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
@@ -141,7 +134,7 @@ std::string access_trouble(const Roots& roots, const std::string& device) {
   const std::string all = roots.sys + "/class/infiniband_verbs";
   std::string name;
   for (const std::string& one : names_in(all)) {
-    if (first_line(fmt::format("{}/{}/ibdev", all, one)) == device) name = one;
+    if (first_line_of(fmt::format("{}/{}/ibdev", all, one)) == device) name = one;
   }
   if (name.empty()) return "the kernel offers it to no program: modprobe ib_uverbs";
   const std::string path = roots.dev + "/infiniband/" + name;
@@ -159,11 +152,11 @@ std::string access_trouble(const Roots& roots, const std::string& device) {
 
 double port_gbits(const Roots& roots, const std::string& device, int port) {
   // "100 Gb/sec (4X EDR)"
-  return std::strtod(first_line(fmt::format("{}/ports/{}/rate", folder_of(roots, device), port)).c_str(), nullptr);
+  return std::strtod(first_line_of(fmt::format("{}/ports/{}/rate", folder_of(roots, device), port)).c_str(), nullptr);
 }
 
 int numa_node_of(const Roots& roots, const std::string& device) {
-  const auto node = parse_integer(first_line(folder_of(roots, device) + "/device/numa_node"), 0, 1 << 16);
+  const auto node = parse_integer(first_line_of(folder_of(roots, device) + "/device/numa_node"), 0, 1 << 16);
   return node ? static_cast<int>(*node) : -1;
 }
 
@@ -176,15 +169,15 @@ std::string interface_of(const Roots& roots, const std::string& device, int port
   const std::string folder = folder_of(roots, device);
   const std::string table = fmt::format("{}/ports/{}/gid_attrs/ndevs", folder, port);
   for (const std::string& index : names_in(table)) {
-    if (std::string name = first_line(table + "/" + index); !name.empty()) return name;
+    if (std::string name = first_line_of(table + "/" + index); !name.empty()) return name;
   }
-  const std::string gid = first_line(fmt::format("{}/ports/{}/gids/0", folder, port));
+  const std::string gid = first_line_of(fmt::format("{}/ports/{}/gids/0", folder, port));
   if (std::string name = interface_by_hardware_address(roots, gid); !name.empty()) return name;
   // The PCI function's interfaces: on adapters with several ports of one function, in their order.
   const std::vector<std::string> interfaces = names_in(folder + "/device/net");
   const auto at = static_cast<std::size_t>(port - 1);
   if (!interfaces.empty()) return interfaces[std::min(at, interfaces.size() - 1)];
-  return first_line(folder + "/parent");
+  return first_line_of(folder + "/parent");
 }
 
 std::optional<InterfaceAddress> address_of_interface(const std::string& interface) {

@@ -18,8 +18,6 @@ struct Roots {
   std::string dev = "/dev";
 };
 
-// The first line of a file; empty if it cannot be read.
-std::string first_line(const std::string& path);
 // Names in a folder, sorted; empty if there is none.
 std::vector<std::string> names_in(const std::string& folder);
 
