@@ -2,7 +2,7 @@
  * (stop), calls tuttiCommAgree alone (agree), waits for a byte on its standard input (late) or reduces another count
  * (count), while the others reduce once more; or all ranks wait for a message of the next one (receive); or that rank
  * computes for some milliseconds before each of many reductions (slow); or that rank forks a child (fork). The child
- * makes two ranks of its own. Then the parent and the child each wait for a byte. */
+ * makes two ranks of its own, and says so. Then the parent and the child each wait for a byte. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,9 @@ int main(int argc, char** argv) {
     if (strcmp(argv[2], "stop") == 0) raise(SIGSTOP);
     if (strcmp(argv[2], "fork") == 0 && fork() == 0) {
       tuttiComm_t own[2];
-      _exit(tuttiCommInitAll(own, 2, NULL) != tuttiSuccess || getchar() == EOF);
+      if (tuttiCommInitAll(own, 2, NULL) != tuttiSuccess) _exit(1);
+      fputs("the child has two ranks\n", stderr);
+      _exit(getchar() == EOF);
     }
     if (strcmp(argv[2], "late") == 0 || strcmp(argv[2], "fork") == 0) getchar();
     if (strcmp(argv[2], "count") == 0) count = 50;
