@@ -84,11 +84,9 @@ Status Waiter::look_for_trouble(std::int64_t now) {
 }
 
 void Waiter::note_links(std::int64_t now) {
-  // Between two looks, some bytes may have moved; but a link that holds this rank up is seen so again and again.
-  constexpr std::int64_t kMostNs = 100'000'000;
   constexpr std::size_t kMostSends = 16;  // each takes a call
-  const std::int64_t since_ns = std::min(now - std::exchange(noted_ns_, now), kMostNs);
-  if (std::exchange(noted_of_, begun_) != begun_ || stalls_ == nullptr || since_ns <= 0) return;
+  const std::int64_t since_ns = now - std::exchange(noted_ns_, now);
+  if (stalls_ == nullptr || since_ns <= 0) return;
   held_.clear();
   for (const Waiting::For& lane : lanes_) {
     if (lane.receives && !lane.link->wait_fds().empty()) held_.push_back({lane.peer, false});
@@ -211,7 +209,7 @@ Status Waiter::explain(Status status) {
 }
 
 void Waiter::begin_looking(std::int64_t now) {
-  yielding_since_ns_ = now;
+  yielding_since_ns_ = noted_ns_ = now;
   departed_since_ns_ = 0;
   disturbed_ = false;
   // The deadline counts from the last progress, so an operation that is slow but progresses does not time out.

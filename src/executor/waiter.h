@@ -197,8 +197,7 @@ class Waiter : private StallWatch::Awaited {
   std::int64_t yielding_since_ns_ = 0;
   std::int64_t departed_since_ns_ = 0;
   std::int64_t next_look_ns_ = 0;  // of look()
-  std::int64_t noted_ns_ = 0;      // the last note_links()
-  std::uint32_t noted_of_ = 0;     // in which of begun_
+  std::int64_t noted_ns_ = 0;      // the last note_links() of this wait
   bool overdue_ = false;           // the deadline has passed, and explain() has not been called yet
   bool disturbed_ = false;         // the last sleep of the wait did not happen
   std::int64_t went_back_ns_ = 0;
