@@ -85,8 +85,10 @@ Status Waiter::look_for_trouble(std::int64_t now) {
 
 void Waiter::note_links(std::int64_t now) {
   constexpr std::size_t kMostSends = 16;  // each takes a call
-  const std::int64_t since_ns = now - std::exchange(noted_ns_, now);
-  if (stalls_ == nullptr || since_ns <= 0) return;
+  constexpr std::int64_t kLeastNs = 1'000'000;  // notes take several calls
+  const std::int64_t since_ns = now - noted_ns_;
+  if (stalls_ == nullptr || since_ns < kLeastNs) return;
+  noted_ns_ = now;
   held_.clear();
   for (const Waiting::For& lane : lanes_) {
     if (lane.receives && !lane.link->wait_fds().empty()) held_.push_back({lane.peer, false});
