@@ -84,7 +84,7 @@ Status Waiter::look_for_trouble(std::int64_t now) {
 }
 
 void Waiter::note_links(std::int64_t now) {
-  constexpr std::size_t kMostSends = 16;  // each takes a call
+  constexpr std::size_t kMostSends = 16;        // each takes a call
   constexpr std::int64_t kLeastNs = 1'000'000;  // notes take several calls
   const std::int64_t since_ns = now - noted_ns_;
   if (stalls_ == nullptr || since_ns < kLeastNs) return;

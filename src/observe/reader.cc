@@ -175,6 +175,7 @@ SeenRank rank_of(const Ring& ring, const Ring& again, const Writer& writer) {
   }
   std::transform(at.calls.begin(), at.calls.end(), seen.counts.begin(), [](const auto& count) { return count.load(); });
   seen.calls = calls_of(ring, again, writer.clock);
+  seen.thread = at.thread.load();
   return seen;
 }
 
@@ -242,6 +243,19 @@ std::optional<Outside> present_time(const Ring& ring, const SeenRank& rank, cons
   const std::int64_t now = now_ns();
   const std::int64_t since = rank.last()->ended_ns.value_or(*rank.last()->begun_ns);
   return split_time(now - since, now - clock.ns_of(read_ticks), passed);
+}
+
+// Their threads may be in collectives of other communicators.
+void note_elsewhere(std::vector<SeenRank>* ranks) {
+  for (SeenRank& rank : *ranks) {
+    if (!rank.outside || rank.thread == 0) continue;
+    for (const SeenRank& other : *ranks) {
+      const SeenCall* const call = other.inside && other.thread == rank.thread ? other.last() : nullptr;
+      if (call == nullptr || !call->begun_ns || call->ended_ns) continue;
+      const std::int64_t us = std::max<std::int64_t>(0, now_ns() - *call->begun_ns) / 1000;
+      rank.outside->elsewhere_us = static_cast<std::uint32_t>(std::min<std::int64_t>(us, rank.outside->us));
+    }
+  }
 }
 
 // The process's number for itself, which is another one in a container.
@@ -385,6 +399,7 @@ Result<SeenProcess> read_process(int pid) {
   for (const UniqueFd& fd : *files) {
     if (Status s = read_events(fd, &process); !s.is_ok()) return s;
   }
+  note_elsewhere(&process.ranks);
   process.read_ns = now_ns();
   if (process.ranks.empty()) return Status::invalid_argument(fmt::format("process {} has no communicator", pid));
   return process;

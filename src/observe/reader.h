@@ -78,6 +78,7 @@ struct SeenRank {
   std::vector<SeenCall> calls;                       // the last ones, oldest first
   // What it has done since it left its last operation. Nothing: it is inside, its process has ended, or not known.
   std::optional<Outside> outside;
+  int thread = 0;  // that called its last operations, as its process numbers it; 0: not known
   // If its process has ended: CLOCK_MONOTONIC of the last event in this communicator on that host.
   std::int64_t last_ns = 0;
   std::optional<SeenMeasures> measures;  // nothing: its process has no TUTTI_METRICS

@@ -93,6 +93,12 @@ with Job(2, "late") as job:
     gone = job.diagnose()
     assert gone.returncode == 2 and "there is no process" in gone.stderr, gone
 
+# A rank that waits in another communicator.
+with Job(1, "elsewhere") as job:
+    found, told = job.findings(lambda found: "behind" in found and "held up" in found["behind"][0])
+    assert found["behind"][0].startswith("rank 1 has not called operation 8; its last was operation 7, split, "), found
+    assert found["behind"][0].endswith("; it is held up in another communicator"), found
+
 # A rank that is stopped: it can still be read.
 with Job(1, "stop") as job:
     found, told = job.findings(looks_at(job.name(1)))

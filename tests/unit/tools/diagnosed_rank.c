@@ -1,8 +1,9 @@
 /* A rank of a job that stands still. Usage: diagnosed_rank RANK HOW: all ranks reduce, then that rank stops itself
- * (stop), calls tuttiCommAgree alone (agree), waits for a byte on its standard input (late) or reduces another count
- * (count), while the others reduce once more; or all ranks wait for a message of the next one (receive); or that rank
- * computes for some milliseconds before each of many reductions (slow); or that rank forks a child (fork). The child
- * makes two ranks of its own, and says so. Then the parent and the child each wait for a byte. */
+ * (stop), reduces with the next one, which does not (elsewhere), calls tuttiCommAgree alone (agree), waits for a byte
+ * on its standard input (late) or reduces another count (count), while the others reduce once more; or all ranks wait
+ * for a message of the next one (receive); or that rank computes for some milliseconds before each of many reductions
+ * (slow); or that rank forks a child (fork). The child makes two ranks of its own, and says so. Then the parent and the
+ * child each wait for a byte. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,14 @@ int main(int argc, char** argv) {
   for (int i = 0; i < (strcmp(argv[2], "slow") == 0 ? 2000 : 5); ++i) {
     if (strcmp(argv[2], "slow") == 0 && rank == atoi(argv[1])) usleep(5000);
     if (tuttiAllReduce(values, values, count, tuttiFloat32, tuttiSum, comm, NULL) != tuttiSuccess) return 1;
+  }
+  if (strcmp(argv[2], "elsewhere") == 0) {
+    tuttiComm_t other = NULL;
+    const int is_in = rank == atoi(argv[1]) || rank == (atoi(argv[1]) + 1) % size;
+    if (tuttiCommSplit(comm, is_in ? 0 : TUTTI_SPLIT_NOCOLOR, rank, &other, NULL) != tuttiSuccess) return 1;
+    for (int i = 0; is_in && i < (rank == atoi(argv[1]) ? 2 : 1); ++i) {
+      if (tuttiAllReduce(values, values, count, tuttiFloat32, tuttiSum, other, NULL) != tuttiSuccess) return 1;
+    }
   }
   if (rank == atoi(argv[1])) {
     if (strcmp(argv[2], "stop") == 0) raise(SIGSTOP);
