@@ -42,12 +42,14 @@ std::unique_ptr<observe::EventRing> open_ring(const Epoch& epoch, std::unique_pt
 }
 
 // The links count what they take anyway.
-observe::SentBytes sent_bytes(const Epoch& epoch) {
-  observe::SentBytes sent;
+observe::AllSent all_sent(const Epoch& epoch) {
+  observe::AllSent sent;
   epoch.plans().each_link([&](int peer, transport::Link& link) {
     const transport::SendLane& lane = link.send();
     const PeerInfo& to = epoch.membership().peers[static_cast<std::size_t>(peer)];
-    sent[{lane.traits().transport, to.hostname}] += lane.taken();
+    observe::SentTo& sum = sent[{lane.traits().transport, to.hostname}];
+    sum.bytes += lane.taken();
+    sum.reconnects += link.reconnects();
   });
   return sent;
 }
@@ -85,7 +87,7 @@ Communicator::Communicator(std::shared_ptr<Epoch> epoch, std::unique_ptr<OpenDev
       survivors_(*epoch_, failures_),
       operations_(*epoch_, *history_, failures_, device != nullptr),
       queue_(*epoch_, operations_, failures_) {
-  history_->ring().set_sent([this] { return sent_bytes(*epoch_); });
+  history_->ring().set_sent([this] { return all_sent(*epoch_); });
   operations_.executor().set_step_log(history_->ring().step_log());
   if (epoch_->rank() == 0 && history_->ring().traces()) {
     history_->ring().set_job([this] { return selection::text_of(epoch_->plans().model()); });

@@ -158,18 +158,24 @@ class Text {
     begin("tutti_waited_seconds_total", "counter", "The sum of the longest such wait of each operation.");
     each_measured([&](const Row& row, const auto& measures) { series(row.labels, seconds_of_ms(measures.waited_ms)); });
     begin("tutti_sent_bytes_total", "counter", "Bytes that the rank has sent to the ranks of a host over a transport.");
-    each_measured([&](const Row& row, const observe::SeenMeasures& measures) {
-      for (const observe::SeenSent& sent : measures.sent) {
-        series(fmt::format("{},transport=\"{}\",peer_host=\"{}\"", row.labels, escaped(sent.transport),
-                           escaped(sent.host)),
-               sent.bytes);
-      }
-    });
+    each_sent([](const observe::SentTo& to) { return to.bytes; });
+    begin("tutti_reconnects_total", "counter", "Broken connections to the ranks of a host that have been made anew.");
+    each_sent([](const observe::SentTo& to) { return to.reconnects; });
     begin("tutti_waits_for_rank_total", "counter", "The part of tutti_waits_total in which this rank was awaited.");
     each_late([](const observe::SeenLate& late) { return late.waits; });
     begin("tutti_waited_seconds_for_rank_total", "counter",
           "The part of tutti_waited_seconds_total in which this rank was awaited.");
     each_late([](const observe::SeenLate& late) { return seconds_of_ms(late.waited_ms); });
+  }
+  template <class ValueOf>
+  void each_sent(ValueOf value_of) {
+    each_measured([&](const Row& row, const observe::SeenMeasures& measures) {
+      for (const observe::SeenSent& sent : measures.sent) {
+        series(fmt::format("{},transport=\"{}\",peer_host=\"{}\"", row.labels, escaped(sent.transport),
+                           escaped(sent.host)),
+               value_of(sent.to));
+      }
+    });
   }
   template <class ValueOf>
   void each_late(ValueOf value_of) {

@@ -311,7 +311,7 @@ void EventRing::set_hosts(std::size_t hosts) {
   if (measures_ != nullptr) measures_->hosts.store(hosts, std::memory_order_relaxed);
 }
 
-void EventRing::set_sent(std::function<SentBytes()> sent) {
+void EventRing::set_sent(std::function<AllSent()> sent) {
   if (measures_ == nullptr) return;
   sent_ = std::move(sent);
   next_sent_ = 0;

@@ -75,7 +75,7 @@ class EventRing {
   void set_hosts(std::size_t hosts);
   // What has been sent over the communicator's links, for measures. Called when operations end, not too often, and by
   // tell_sent(). REQUIRES: no operation runs then, and after tell_sent() none.
-  void set_sent(std::function<SentBytes()> sent);
+  void set_sent(std::function<AllSent()> sent);
   void tell_sent();
   // An operation has succeeded: the collective that began last, now; or, from begin_parts() until `ended`, one of
   // several collectives that have run as one of `all_bytes`; or, from set_transfer() on, one of several transfers.
@@ -159,7 +159,7 @@ class EventRing {
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<StepLog> steps_;                   // if there is a trace
   std::function<std::string()> job_;                 // empty: none, or written
-  std::function<SentBytes()> sent_;                  // empty: none
+  std::function<AllSent()> sent_;                  // empty: none
   std::uint64_t next_sent_ = ~std::uint64_t{0};      // ticks; for sent_
   const Ranges* const ranges_ = Ranges::attached();  // null: no tool collects them
   bool in_range_ = false;

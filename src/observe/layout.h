@@ -18,7 +18,7 @@
 namespace tutti::internal::observe {
 
 inline constexpr std::array<char, 8> kMagic{'t', 'u', 't', 't', 'i', 'E', 'V', '\0'};
-inline constexpr std::uint32_t kLayout = 3;  // other numbers cannot be read
+inline constexpr std::uint32_t kLayout = 4;  // other numbers cannot be read
 inline constexpr char kFileName[] = "tutti-events";
 
 template <class T>

@@ -131,26 +131,32 @@ void add(Measures& measures, int kind, std::uint64_t bytes, const LongWait& wait
   }
 }
 
-void set_sent(Measures& measures, const SentBytes& sent) {
+void set_sent(Measures& measures, const AllSent& sent) {
   const auto is = [](const Sent& row, const std::string& transport, const std::string& host) {
     return text_of(row.transport) == transport && text_of(row.host) == host;
   };
-  std::uint64_t others = 0;
-  for (const auto& [name, bytes] : sent) {
+  const auto store = [](Sent& row, const SentTo& to) {
+    row.bytes.store(to.bytes, std::memory_order_relaxed);
+    row.reconnects.store(to.reconnects, std::memory_order_relaxed);
+  };
+  SentTo others;
+  bool has_others = false;
+  for (const auto& [name, to] : sent) {
     const std::string transport = name.first.substr(0, sizeof(Sent::transport) - 1);
     const std::string host = name.second.substr(0, sizeof(Sent::host) - 1);
     const auto free = std::find_if(measures.sent.begin(), measures.sent.end() - 1,
                                    [&](const Sent& row) { return value(row.used) == 0 || is(row, transport, host); });
     if (free == measures.sent.end() - 1) {
-      others += bytes;
+      others = {others.bytes + to.bytes, others.reconnects + to.reconnects};
+      has_others = true;
       continue;
     }
     name_sent(*free, transport, host);
-    free->bytes.store(bytes, std::memory_order_relaxed);
+    store(*free, to);
   }
-  if (others == 0) return;
+  if (!has_others) return;
   name_sent(measures.sent.back(), kOthers, kOthers);
-  measures.sent.back().bytes.store(others, std::memory_order_relaxed);
+  store(measures.sent.back(), others);
 }
 
 std::uint64_t SeenMeasure::count() const {
@@ -171,7 +177,7 @@ SeenMeasures read(const Measures& measures) {
   }
   for (const Sent& row : measures.sent) {
     if (row.used.load(std::memory_order_acquire) != 1) continue;
-    seen.sent.push_back({text_of(row.transport), text_of(row.host), value(row.bytes)});
+    seen.sent.push_back({text_of(row.transport), text_of(row.host), {value(row.bytes), value(row.reconnects)}});
   }
   for (std::size_t kind = 0; kind < kKinds; ++kind) {
     for (std::size_t size = 0; size < kSizeClasses; ++size) {

@@ -69,6 +69,7 @@ inline constexpr std::size_t kLateRanks = 32;
 // What a rank has sent over one transport to the ranks of one host.
 struct Sent {
   std::atomic<std::uint64_t> bytes;
+  std::atomic<std::uint64_t> reconnects;
   std::atomic<std::uint64_t> used;  // 1: the texts are complete
   std::array<char, 16> transport;
   std::array<char, 48> host;
@@ -107,9 +108,13 @@ struct LongWait {
 // One thread at a time writes.
 void add(Measures& measures, const Measured& operation);
 void add(Measures& measures, int kind, std::uint64_t bytes, const LongWait& wait);
+struct SentTo {
+  std::uint64_t bytes = 0;
+  std::uint64_t reconnects = 0;  // of the connections
+};
 // What has been sent so far, by transport and host.
-using SentBytes = std::map<std::pair<std::string, std::string>, std::uint64_t>;
-void set_sent(Measures& measures, const SentBytes& sent);
+using AllSent = std::map<std::pair<std::string, std::string>, SentTo>;
+void set_sent(Measures& measures, const AllSent& sent);
 
 // Nanoseconds of that many ticks(), which may be negative. The first call of a process measures the counter for a
 // millisecond.
@@ -139,7 +144,7 @@ struct SeenLate {
 struct SeenSent {
   std::string transport;
   std::string host;
-  std::uint64_t bytes = 0;
+  SentTo to;
 };
 
 struct SeenMeasures {

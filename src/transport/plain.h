@@ -26,6 +26,7 @@ class PlainRecvLane : public RecvLane {
 class PlainLink : public Link {
  public:
   [[nodiscard]] bool sent() override { return true; }
+  [[nodiscard]] std::uint64_t reconnects() const override { return 0; }
   void end_sending() noexcept override {}
   [[nodiscard]] bool flushed() override { return true; }
   void send_leave_notice() override {}

@@ -155,6 +155,7 @@ class FaultyLink final : public Link {
   void disarm() override { inner_->disarm(); }
   [[nodiscard]] std::span<const int> wait_fds() const override { return inner_->wait_fds(); }
   [[nodiscard]] bool sent() override { return inner_->sent(); }
+  [[nodiscard]] std::uint64_t reconnects() const override { return inner_->reconnects(); }
   void end_sending() noexcept override { inner_->end_sending(); }
   [[nodiscard]] bool flushed() override { return inner_->flushed(); }
   void send_leave_notice() override { inner_->send_leave_notice(); }

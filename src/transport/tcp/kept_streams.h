@@ -13,6 +13,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -52,6 +53,7 @@ class KeptStreams final : public ReconnectingLink {
   bool arm(std::vector<int>* fds, bool* changed) TUTTI_EXCLUDES(mutex_);
   [[nodiscard]] bool sent() TUTTI_EXCLUDES(mutex_);
   [[nodiscard]] bool flushed() TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] std::uint64_t reconnects() const { return reconnects_.load(std::memory_order_relaxed); }
   // This side needs no connection any more.
   void leave() noexcept TUTTI_EXCLUDES(mutex_);
   // The same, and the peer sees the end at once.
@@ -104,6 +106,7 @@ class KeptStreams final : public ReconnectingLink {
   mutable Mutex mutex_;
   std::vector<Stream> streams_ TUTTI_GUARDED_BY(mutex_);
   bool over_ TUTTI_GUARDED_BY(mutex_) = false;
+  std::atomic<std::uint64_t> reconnects_{0};
   std::int64_t next_look_ns_ TUTTI_GUARDED_BY(mutex_) = 0;
 };
 

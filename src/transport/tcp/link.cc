@@ -81,6 +81,7 @@ class TcpLink final : public PlainLink {
       return ::ioctl(stream.get(), SIOCOUTQNSD, &unsent) != 0 || unsent == 0;
     });
   }
+  [[nodiscard]] std::uint64_t reconnects() const override { return kept_ != nullptr ? kept_->reconnects() : 0; }
   // The peer's kernel acknowledges the end of a stream, and everything before it, at once. It delays other
   // acknowledgements by up to 40 ms as long as the peer sends nothing. A stream that is made anew has no end before
   // this rank leaves: the peer could not tell it from a break.

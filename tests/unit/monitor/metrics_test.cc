@@ -102,20 +102,24 @@ TEST_CASE("metrics: measures add up, also for more late ranks than there is room
 
 TEST_CASE("metrics: sent bytes by transport and host, also for more than there is room for") {
   const auto measures = std::make_unique<observe::Measures>();
-  observe::set_sent(*measures, {{{"shm", "node7"}, 100}, {{"tcp", "node8"}, 200}});
-  observe::set_sent(*measures, {{{"shm", "node7"}, 150}, {{"tcp", "node8"}, 200}, {{"shm", "node8"}, 7}});
+  observe::set_sent(*measures, {{{"shm", "node7"}, {100, 0}}, {{"tcp", "node8"}, {200, 0}}});
+  observe::set_sent(*measures,
+                    {{{"shm", "node7"}, {150, 0}}, {{"tcp", "node8"}, {200, 3}}, {{"shm", "node8"}, {7, 0}}});
   SeenRank rank = rank_with({});
   rank.measures = observe::read(*measures);
   CHECK(rank.measures->sent.size() == 3);
   CHECK(has(text_of(rank), "tutti_sent_bytes_total{" + kLabels + R"(,transport="shm",peer_host="node7"} 150)"));
   CHECK(has(text_of(rank), "tutti_sent_bytes_total{" + kLabels + R"(,transport="tcp",peer_host="node8"} 200)"));
-  observe::SentBytes many;
-  for (int i = 0; i < 100; ++i) many[{"tcp", std::string(100, 'x').replace(0, 2, std::to_string(i + 10))}] = 10;
+  CHECK(has(text_of(rank), "tutti_reconnects_total{" + kLabels + R"(,transport="tcp",peer_host="node8"} 3)"));
+  CHECK(has(text_of(rank), "tutti_reconnects_total{" + kLabels + R"(,transport="shm",peer_host="node8"} 0)"));
+  observe::AllSent many;
+  for (int i = 0; i < 100; ++i) many[{"tcp", std::string(100, 'x').replace(0, 2, std::to_string(i + 10))}] = {10, 1};
   for (int i = 0; i < 2; ++i) observe::set_sent(*measures, many);
   const SeenMeasures seen = observe::read(*measures);
   REQUIRE(seen.sent.size() == observe::kSentRows);
   CHECK(seen.sent.back().host == observe::kOthers);
-  CHECK(seen.sent.back().bytes == 10 * (100 - (observe::kSentRows - 1 - 3)));
+  CHECK(seen.sent.back().to.bytes == 10 * (100 - (observe::kSentRows - 1 - 3)));
+  CHECK(seen.sent.back().to.reconnects == 100 - (observe::kSentRows - 1 - 3));
 }
 
 TEST_CASE("metrics: the text has the histogram of each collective and size") {

@@ -428,7 +428,9 @@ TEST_CASE("a stream continues over a new socket, or says why not") {
   const auto no_socket = streams.resume(0, UniqueFd(), 0);
   CHECK(no_socket.status().code() == Code::kSystemError);
   CHECK(no_socket.status().message().find("fcntl of a stream") != std::string::npos);
+  CHECK(streams.reconnects() == 0);
   CHECK(streams.resume(0, std::move(d.front()), 0).is_ok());
+  CHECK(streams.reconnects() == 1);
 }
 
 TEST_CASE("a sleeping thread gets the new socket of a stream") {
