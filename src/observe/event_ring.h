@@ -159,7 +159,7 @@ class EventRing {
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<StepLog> steps_;                   // if there is a trace
   std::function<std::string()> job_;                 // empty: none, or written
-  std::function<AllSent()> sent_;                  // empty: none
+  std::function<AllSent()> sent_;                    // empty: none
   std::uint64_t next_sent_ = ~std::uint64_t{0};      // ticks; for sent_
   const Ranges* const ranges_ = Ranges::attached();  // null: no tool collects them
   bool in_range_ = false;
