@@ -29,7 +29,8 @@ using Duties = std::vector<std::unique_ptr<Duty>>;
 // the environment, and starts the thread if there are duties. An error is a warning. Any thread.
 void start_monitor();
 
-// The thread's work: does the duties until stop_fd is readable.
+// The thread's work: does the duties until stop_fd is readable. A duty that throws pauses for a second, and the others
+// go on.
 void run_duties(const Duties& duties, int stop_fd);
 
 }  // namespace tutti::internal::monitor
