@@ -26,7 +26,11 @@ Progress QueueTask::step(std::int64_t now_ns) {
     case State::kNext: return take_next() ? Progress::kMoved : Progress::kDone;
     case State::kBehind:
       // The result of `before` does not concern this communicator; only its own failure ends the wait.
-      if (!item_.before->done() && !has_failed()) return Progress::kIdle;
+      if (!item_.before->done() && !has_failed()) {
+        operations_.history().ring().set_behind(true);
+        return Progress::kIdle;
+      }
+      operations_.history().ring().set_behind(false);
       Completion::tasks_behind().fetch_sub(1);
       state_ = State::kBegin;
       break;
@@ -112,9 +116,11 @@ Progress QueueTask::go_on_with_device(std::int64_t now_ns) {
   auto state = guarded_result([&] { return item_.device->advance(&part, now_ns); });
   if (!state.is_ok()) {
     note(failures_.fail(name_of(item_.device->batch()), state.status()));
+    operations_.history().ring().set_behind(false);
     end_item();
     return Progress::kMoved;
   }
+  operations_.history().ring().set_behind(*state == DeviceRun::State::kWaits);
   switch (*state) {
     case DeviceRun::State::kWaits: return Progress::kIdle;
     case DeviceRun::State::kDone: end_item(); break;

@@ -304,10 +304,14 @@ class Examination {
                           last->begun_ns ? ", for " + ago(member, *last->begun_ns) : "");
     } else {
       where = fmt::format("; its last was {}{}", describe(*last), when(member, *last));
-      if (member.seen->outside) {
+      if (member.seen->outside && !member.seen->behind_since_ns) {
         const std::string cause = describe_now(main_cause(*member.seen->outside), "; it");
         where += cause;
       }
+    }
+    if (member.seen->behind_since_ns && !member.inside()) {
+      where += fmt::format("; its next operation has waited {} for other work of its stream",
+                           describe_time(member.ms_since(*member.seen->behind_since_ns)));
     }
     add(Finding::Kind::kBehind, {rank}, fmt::format("rank {} has not called operation {}{}", rank, front(), where));
   }
@@ -443,6 +447,7 @@ std::string describe_state(const SeenProcess& process, const SeenRank& rank) {
   if (process.stopped()) return "stopped";
   if (rank.wait) return fmt::format("waits {} for {}", describe_time(rank.wait->ms), describe_awaited(*rank.wait));
   if (rank.agreement) return "in " + rank.agreement->call;
+  if (rank.behind_since_ns && !rank.inside) return "waits for its stream";
   return rank.inside ? "inside" : "outside";
 }
 

@@ -86,7 +86,8 @@ std::string describe(const observe::SeenCall& call);
 std::string describe(const observe::SeenRank::Transfer& transfer);
 // "ranks 1, 3", "ranks 1-8 and others".
 std::string describe_awaited(const observe::SeenRank::Wait& wait);
-// What a rank is doing: "waits 2 ms for rank 1", "inside", "outside", "failed", "stopped", "in tuttiCommShrink".
+// What a rank is doing: "waits 2 ms for rank 1", "inside", "outside", "failed", "stopped", "in tuttiCommShrink", "waits
+// for its stream".
 std::string describe_state(const observe::SeenProcess& process, const observe::SeenRank& rank);
 // Its last call: as above, or "none yet".
 std::string describe_last(const observe::SeenRank& rank);

@@ -137,6 +137,7 @@ std::string pack_rank(const SeenProcess& process, const SeenRank& rank) {
     put_text(&packer, rank.agreement->call);
     put_time(&packer, process, rank.agreement->since_ns);
   }
+  put_time(&packer, process, rank.behind_since_ns);
   put_flag(&packer, rank.failure.has_value());
   if (rank.failure) {
     put_text(&packer, rank.failure->error);
@@ -176,6 +177,7 @@ std::optional<SeenProcess> unpack_rank(const std::string& bytes, std::uint64_t c
     const std::string call = take_text(&unpacker);
     seen.agreement = SeenRank::Agreement{call, take_time(&unpacker, now_ns).value_or(now_ns)};
   }
+  seen.behind_since_ns = take_time(&unpacker, now_ns);
   if (take_flag(&unpacker)) {
     const std::string error = take_text(&unpacker);
     const std::int64_t at_ns = take_time(&unpacker, now_ns).value_or(now_ns);

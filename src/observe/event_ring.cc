@@ -282,6 +282,11 @@ void EventRing::set_transfer(bool sends, int peer, std::uint64_t bytes) {
   if (ranges_ != nullptr) begin_range(sends ? kSends : kReceives, bytes);
 }
 
+void EventRing::set_behind(bool behind) noexcept {
+  const bool was = at().behind_since_ns.load(std::memory_order_relaxed) != 0;
+  if (behind != was) at().behind_since_ns.store(behind ? now_ns() : 0, std::memory_order_relaxed);
+}
+
 void EventRing::begin_range(int kind, std::uint64_t bytes) {
   // Several collectives that run as one have the range of the first.
   if (in_range_) return;

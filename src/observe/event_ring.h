@@ -65,6 +65,8 @@ class EventRing {
   // Before the first of several: for how long the thread had no processor since the last one in this collective.
   void note_delay() noexcept;
   void set_transfer(bool sends, int peer, std::uint64_t bytes);
+  // The rank's next operation waits for other work of its stream, or no longer.
+  void set_behind(bool behind) noexcept;
 
   // ---- If TUTTI_METRICS (measures.h) or TUTTI_TRACE (trace_file.h) is set
   [[nodiscard]] bool records() const { return measures_ != nullptr || trace_ != nullptr; }

@@ -173,6 +173,9 @@ SeenRank rank_of(const Ring& ring, const Ring& again, const Writer& writer) {
   if (const std::int64_t since_ns = at.agreeing_since_ns.load(); since_ns > 0) {
     seen.agreement = SeenRank::Agreement{text_of(at.agreement), std::min(since_ns, limit_ns)};
   }
+  if (const std::int64_t since_ns = at.behind_since_ns.load(); since_ns > 0) {
+    seen.behind_since_ns = std::min(since_ns, limit_ns);
+  }
   std::transform(at.calls.begin(), at.calls.end(), seen.counts.begin(), [](const auto& count) { return count.load(); });
   seen.calls = calls_of(ring, again, writer.clock);
   seen.thread = at.thread.load();

@@ -65,6 +65,7 @@ struct SeenRank {
     std::int64_t since_ns = 0;  // CLOCK_MONOTONIC
   };
   std::optional<Agreement> agreement;
+  std::optional<std::int64_t> behind_since_ns;  // as Position
   // The error that has failed the communicator, and what the rank was in at that moment.
   struct Failure {
     std::string error;

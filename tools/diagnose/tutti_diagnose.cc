@@ -67,6 +67,7 @@ Json json_of(const observe::SeenProcess& process) {
     if (seen.agreement) {
       rank["agreement"] = {{"call", seen.agreement->call}, {"begun_ms_ago", member.ms_since(seen.agreement->since_ns)}};
     }
+    if (seen.behind_since_ns) rank["behind"] = {{"begun_ms_ago", member.ms_since(*seen.behind_since_ns)}};
     if (member.transfer()) rank["transfer"] = monitor::describe(*member.transfer());
     if (const auto& wait = member.wait()) {
       rank["waits"] = {{"ms", wait->ms}, {"ranks", wait->ranks}, {"others", wait->others}};

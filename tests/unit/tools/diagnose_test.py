@@ -99,6 +99,15 @@ with Job(1, "elsewhere") as job:
     assert found["behind"][0].startswith("rank 1 has not called operation 8; its last was operation 7, split, "), found
     assert found["behind"][0].endswith("; it is held up in another communicator"), found
 
+# A rank whose reduction is queued behind a function of the program.
+with Job(1, "stream") as job:
+    found, told = job.findings(lambda found: "behind" in found and "of its stream" in found["behind"][0])
+    assert found["behind"][0].startswith("rank 1 has not called operation 6; its last was operation 5, all_reduce("), found
+    assert "; its next operation has waited " in found["behind"][0], found
+    job.ranks[1].stdin.write(b"\n")
+    job.ranks[1].stdin.flush()
+    assert [process.wait(LIMIT_S) for process in job.ranks] == [0, 0, 0]
+
 # A rank that is stopped: it can still be read.
 with Job(1, "stop") as job:
     found, told = job.findings(looks_at(job.name(1)))

@@ -1,15 +1,20 @@
 /* A rank of a job that stands still. Usage: diagnosed_rank RANK HOW: all ranks reduce, then that rank stops itself
- * (stop), reduces with the next one, which does not (elsewhere), calls tuttiCommAgree alone (agree), waits for a byte
- * on its standard input (late) or reduces another count (count), while the others reduce once more; or all ranks wait
- * for a message of the next one (receive); or that rank computes for some milliseconds before each of many reductions
- * (slow); or that rank forks a child (fork). The child makes two ranks of its own, and says so. Then the parent and the
- * child each wait for a byte. */
+ * (stop), reduces with the next one, which does not (elsewhere), queues a reduction behind a function that waits for a
+ * byte (stream), calls tuttiCommAgree alone (agree), waits for a byte on its standard input (late) or reduces another
+ * count (count), while the others reduce once more; or all ranks wait for a message of the next one (receive); or that
+ * rank computes for some milliseconds before each of many reductions (slow); or that rank forks a child (fork). The
+ * child makes two ranks of its own, and says so. Then the parent and the child each wait for a byte. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
+
+static void wait_for_byte(void* none) {
+  (void)none;
+  (void)getchar();
+}
 
 int main(int argc, char** argv) {
   static float values[100];
@@ -42,6 +47,15 @@ int main(int argc, char** argv) {
     }
     if (strcmp(argv[2], "late") == 0 || strcmp(argv[2], "fork") == 0) getchar();
     if (strcmp(argv[2], "count") == 0) count = 50;
+    if (strcmp(argv[2], "stream") == 0) {
+      tuttiStream_t stream = NULL;
+      if (tuttiStreamCreate(&stream) != tuttiSuccess) return 1;
+      if (tuttiLaunchHostFunc(stream, wait_for_byte, NULL) != tuttiSuccess) return 1;
+      if (tuttiAllReduce(values, values, count, tuttiFloat32, tuttiSum, comm, stream) != tuttiSuccess) return 1;
+      if (tuttiStreamSynchronize(stream) != tuttiSuccess) return 1;
+      tuttiStreamDestroy(stream);
+      return tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 1;
+    }
     if (strcmp(argv[2], "agree") == 0) {
       uint64_t flag = 1;
       return tuttiCommAgree(comm, &flag) == tuttiSuccess ? 1 : 0;
