@@ -85,7 +85,7 @@ struct Position {
   // a ring whose `communicator` is the job's number, and is in tuttiCommInitRank or tuttiCommInitEnv.
   Word<std::int64_t> agreeing_since_ns;  // CLOCK_MONOTONIC; 0: none. The text is complete before
   std::array<char, 64> agreement;
-  // Since when the rank's next operation, which is queued, waits for other work of its stream: CLOCK_MONOTONIC; 0: none.
+  // Since when the rank's next operation, which is queued, waits for other work of its stream. CLOCK_MONOTONIC; 0: none
   Word<std::int64_t> behind_since_ns;
   // The error that has failed the communicator, and whether the rank was in an operation then. `transfer` and the last
   // wait stay as they were.
