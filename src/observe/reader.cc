@@ -436,18 +436,21 @@ Result<SeenProcesses> read_folder(const std::string& folder) {
   auto paths = find_recorded(folder, kEventsKind);
   if (!paths.is_ok()) return paths.status();
   SeenProcesses seen;
-  std::vector<Recorded> files;
   std::map<std::string, Moments> moments;  // by machine, whose processes have the same counter
+  std::vector<std::string> usable;
   for (const std::string& path : *paths) {
     auto file = open_recorded(path);
-    if (file.status().code() == Code::kSystemError) ++seen.unreadable;
-    if (file.status().code() == Code::kRemoteError) seen.others.push_back(file.status().message());
+    if (!file.is_ok()) seen.others.push_back(file.status().message());
     if (!file.is_ok() || !*file) continue;
     moments[machine_of((*file)->header->origin)].note(first_of(*(*file)->header), (*file)->last);
-    files.push_back(std::move(**file));
+    usable.push_back(path);
   }
-  for (const Recorded& file : files) {
-    SeenProcess process = read_recorded(file, moments[machine_of(file.header->origin)]);
+  // Opened again: there may be more files than a process may have open.
+  for (const std::string& path : usable) {
+    auto file = open_recorded(path);
+    if (!file.is_ok()) seen.others.push_back(file.status().message());
+    if (!file.is_ok() || !*file) continue;
+    SeenProcess process = read_recorded(**file, moments[machine_of((*file)->header->origin)]);
     if (process.ranks.empty()) continue;
     // One that lives here can be seen better.
     if (!process.ended) {

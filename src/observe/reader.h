@@ -109,8 +109,9 @@ Result<SeenProcess> read_process(int pid);
 
 struct SeenProcesses {
   std::vector<SeenProcess> processes;  // by id
-  int unreadable = 0;                  // of other users
-  std::vector<std::string> others;     // why processes with another version of the library were not read
+  int unreadable = 0;                  // processes of other users
+  // Why processes with another version of the library were not read, and why files of a folder were not.
+  std::vector<std::string> others;
 };
 
 // All processes of this host that have communicators and may be read.

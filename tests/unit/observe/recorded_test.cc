@@ -1,6 +1,7 @@
 // Files of events that outlive their process.
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -305,6 +306,32 @@ TEST_CASE("recorded events: files of others, and damaged ones") {
     { std::ofstream(copy, std::ios::binary) << damaged; }
     CHECK(read_folder(folder.path()).is_ok());
   }
+}
+
+TEST_CASE("recorded events: a folder may have more files than a process may open") {
+  const Folder folder;
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  constexpr std::size_t kCopies = 60;
+  for (std::size_t i = 0; i < kCopies; ++i) {
+    std::filesystem::copy_file(folder.own_file(), fmt::format("{}/tutti-a-{}.events", folder.path(), i));
+  }
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const rlimit few{kCopies / 2, limit.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const std::size_t found = folder.read().size();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(found == kCopies + 1);
+}
+
+TEST_CASE("recorded events: a file that may not be read is named") {
+  const Folder folder;
+  const std::string loop = folder.path() + "/tutti-a-1.events";
+  REQUIRE(::symlink(loop.c_str(), loop.c_str()) == 0);
+  auto seen = read_folder(folder.path());
+  REQUIRE(seen.is_ok());
+  REQUIRE(seen->others.size() == 1);
+  CHECK(seen->others.front().find(loop) != std::string::npos);
 }
 
 TEST_CASE("recorded events: a request for a dump does not end the process", "[fork]") {
