@@ -101,6 +101,16 @@ class EventFile final : public ForkAware {
     if (header_ == nullptr) {
       if (Status s = open(); !s.is_ok()) return s;
     }
+    Status made = add_ring(place);
+    // The folder is full. Without rings there, the process is seen at least while it lives.
+    if (made.is_ok() || path_.empty() || is_in_use()) return made;
+    close();
+    give_folder_up(made);
+    if (Status s = open(); !s.is_ok()) return s;
+    return add_ring(place);
+  }
+
+  Status add_ring(RingPlace* place) TUTTI_REQUIRES(mutex_) {
     const auto free = std::find(used_.begin(), used_.end(), false);
     place->index = static_cast<std::size_t>(free - used_.begin());
     if (free == used_.end()) used_.push_back(false);
@@ -131,12 +141,16 @@ class EventFile final : public ForkAware {
       ignore_requests();
       return true;
     }
+    give_folder_up(made);
+    return false;
+  }
+
+  void give_folder_up(const Status& why) TUTTI_REQUIRES(mutex_) {
     log::warn(
         fmt::format("TUTTI_FLIGHT_RECORDER=\"{}\": {}. The events are lost when this process ends. Set it to a "
                     "folder that the process can write to",
-                    folder_, made.message()));
+                    folder_, why.message()));
     folder_.clear();
-    return false;
   }
 
   // Programs that write their state when they are asked are asked by SIGUSR2. Here all is written already; but a
@@ -193,7 +207,11 @@ class EventFile final : public ForkAware {
 
   // Not if a ring is kept there: the next ones are added to that file.
   void close_if_unused() TUTTI_REQUIRES(mutex_) {
-    if (header_ != nullptr && std::find(used_.begin(), used_.end(), true) == used_.end()) close();
+    if (header_ != nullptr && !is_in_use()) close();
+  }
+
+  [[nodiscard]] bool is_in_use() const TUTTI_REQUIRES(mutex_) {
+    return std::find(used_.begin(), used_.end(), true) != used_.end();
   }
 
   void close() TUTTI_REQUIRES(mutex_) {

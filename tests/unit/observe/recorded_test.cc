@@ -1,6 +1,8 @@
 // Files of events that outlive their process.
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -275,6 +277,30 @@ TEST_CASE("recorded events: without a folder that can be used, memory is used") 
   CHECK(read_process(::getpid())->ranks.size() == 1);
   CHECK(folder.files() == 0);
   CHECK(read_folder(folder.path() + "/none").status().code() == Code::kInvalidArgument);
+}
+
+// Exit status of the child: 0: it was seen; 77: it may not mount anything.
+TEST_CASE("recorded events: in a folder without room, memory is used", "[fork]") {
+  const Folder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool apart = ::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
+    // Room for the header, and not for a ring.
+    const bool small = apart && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                       ::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=8k") == 0;
+    if (!small) ::_exit(77);
+    const auto ring = EventRing::open(kCommunicator, 0, 2);
+    const bool seen = read_process(::getpid()).is_ok();
+    ::_exit(seen && folder.files() == 0 ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    WARN("needs the right to mount");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("recorded events: files of others, and damaged ones") {
