@@ -15,11 +15,10 @@
 #include "shm_pairs.h"
 #include "sim/faulty.h"
 #include "sim/network.h"
-#include "socket_pairs.h"
+#include "tcp_pairs.h"
 #include "transport/checked/crc32c.h"
 #include "transport/checked/frame.h"
 #include "transport/checked/link.h"
-#include "transport/tcp/link.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport;
@@ -31,18 +30,6 @@ namespace {
 conformance::Pair sim_pair(std::uint64_t seed) {
   auto network = std::make_shared<sim::Network>(seed, 2, sim::Options{});
   return {network, network->link(0, 1), network->link(1, 0), -1};
-}
-
-conformance::Pair tcp_pair() {
-  auto [a, b] = conformance::connected(conformance::Family::kIpv4, 2);
-  tcp::Options to_b;
-  to_b.peer = 1;
-  tcp::Options to_a;
-  to_a.peer = 0;
-  auto link_a = tcp::make_link(std::move(a), to_b);
-  auto link_b = tcp::make_link(std::move(b), to_a);
-  REQUIRE((link_a.is_ok() && link_b.is_ok()));
-  return {nullptr, std::move(link_a).value(), std::move(link_b).value(), -1};
 }
 
 // Ranks that read each other's memory.
@@ -70,7 +57,7 @@ const std::array<Sample, 5> kTransports{{
     {"shm/threads", [](std::uint64_t) { return conformance::threads_pair(); }},
     {"shm/processes", [](std::uint64_t) { return conformance::processes_pair(); }},
     {"shm/reading", [](std::uint64_t) { return reading_pair(); }},
-    {"tcp", [](std::uint64_t) { return tcp_pair(); }},
+    {"tcp", [](std::uint64_t) { return conformance::tcp_pair(); }},
 }};
 
 std::vector<std::byte> random_bytes(std::uint64_t seed, std::size_t n) {

@@ -7,9 +7,8 @@
 #include "conformance.h"
 #include "shm_pairs.h"
 #include "sim/network.h"
-#include "socket_pairs.h"
 #include "stream_check.h"
-#include "transport/tcp/link.h"
+#include "tcp_pairs.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport;
@@ -26,18 +25,6 @@ conformance::Pair make_pair(std::uint64_t seed, const sim::Options& options, con
   pair.b = network->link(1, 0);
   pair.owner = network;
   return pair;
-}
-
-conformance::Pair tcp_pair() {
-  auto [a, b] = conformance::connected(conformance::Family::kIpv4, 2);
-  tcp::Options to_b;
-  to_b.peer = 1;
-  tcp::Options to_a;
-  to_a.peer = 0;
-  auto link_a = tcp::make_link(std::move(a), to_b);
-  auto link_b = tcp::make_link(std::move(b), to_a);
-  REQUIRE((link_a.is_ok() && link_b.is_ok()));
-  return {nullptr, std::move(link_a).value(), std::move(link_b).value(), -1};
 }
 
 const sim::Options kPlain{.slots = Slots::kNever, .benign = true};
@@ -66,7 +53,7 @@ TEST_CASE("without faults the decorator is a transport over shared memory and so
         {"faulty/shm/processes", [=](std::uint64_t) { return decorate(conformance::processes_pair()); }, true});
   }
   SECTION("tcp") {
-    conformance::check({"faulty/tcp", [=](std::uint64_t) { return decorate(tcp_pair()); }, true});
+    conformance::check({"faulty/tcp", [=](std::uint64_t) { return decorate(conformance::tcp_pair()); }, true});
   }
 }
 

@@ -9,8 +9,8 @@
 #include "catch_compat.h"
 #include "conformance.h"
 #include "os/clock.h"
-#include "socket_pairs.h"
 #include "stream_check.h"
+#include "tcp_pairs.h"
 #include "transport/event_set.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/link.h"
@@ -18,22 +18,10 @@
 using namespace tutti::internal;
 using namespace tutti::internal::transport;
 using conformance::Family;
+using conformance::link_over;
+using conformance::tcp_pair;
 
 namespace {
-
-std::unique_ptr<Link> link_over(std::vector<UniqueFd> streams, int peer, int buffer_bytes = 0) {
-  tcp::Options options;
-  options.peer = peer;
-  options.socket_buffer_bytes = buffer_bytes;
-  auto link = tcp::make_link(std::move(streams), options);
-  REQUIRE(link.is_ok());
-  return std::move(link).value();
-}
-
-conformance::Pair make_pair(Family family, int streams, int buffer_bytes = 0) {
-  auto [a, b] = conformance::connected(family, streams);
-  return {nullptr, link_over(std::move(a), 1, buffer_bytes), link_over(std::move(b), 0, buffer_bytes), -1};
-}
 
 void check_family(Family family) {
   if (!conformance::available(family)) {
@@ -42,7 +30,7 @@ void check_family(Family family) {
   }
   const int streams = GENERATE(1, 3);
   const std::string name = "tcp/" + conformance::name_of(family) + "/" + std::to_string(streams);
-  conformance::check({name, [=](std::uint64_t) { return make_pair(family, streams); }, true});
+  conformance::check({name, [=](std::uint64_t) { return tcp_pair(family, streams); }, true});
 }
 
 // Looks at the lane until it has failed or ten seconds have passed.
@@ -69,7 +57,7 @@ TEST_CASE("tcp over Unix sockets is a transport") {
 TEST_CASE("tcp over the smallest buffers that the kernel gives is a transport") {
   const int streams = GENERATE(1, 2, 16);
   conformance::check({"tcp/least buffers/" + std::to_string(streams),
-                      [=](std::uint64_t) { return make_pair(Family::kUnix, streams, 1); }, true});
+                      [=](std::uint64_t) { return tcp_pair(Family::kUnix, streams, 1); }, true});
 }
 
 TEST_CASE("a tcp link has 1 to 16 streams") {
@@ -185,7 +173,7 @@ TEST_CASE("several streams share a long message") {
 }
 
 TEST_CASE("a small message is taken whole and copied") {
-  const auto pair = make_pair(Family::kIpv4, 1);
+  const auto pair = tcp_pair(Family::kIpv4, 1);
   std::vector<std::byte> bytes(64, std::byte{1});
   const Source source{bytes.data(), bytes.size(), 0, 0};
   CHECK(pair.a->send().push(conformance::fingerprint_of(1), source, 0, 64) == 64);
