@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/log.h"
+#include "observe/origin.h"
 #include "observe/reader.h"
 #include "os/clock.h"
 
@@ -38,7 +39,7 @@ void PeriodicDuty::write_and_warn() {
 }
 
 Result<std::vector<observe::SeenProcess>> read_own(int pid) {
-  auto process = observe::read_process(pid);
+  auto process = observe::read_process(observe::number_in_proc(pid));
   std::vector<observe::SeenProcess> own;
   if (process.is_ok()) {
     own.push_back(std::move(*process));

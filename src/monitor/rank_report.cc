@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "control/control_tree.h"
 #include "net/frame.h"
+#include "observe/origin.h"
 #include "os/kernel.h"
 
 namespace tutti::internal::monitor {
@@ -111,7 +112,7 @@ void take_counts(net::Unpacker* unpacker, SeenRank* rank) {
 
 std::string report_of_rank(std::uint64_t communicator, int rank) {
   auto report = guarded_result([&]() -> Result<std::string> {
-    auto process = observe::read_process(os::kernel().getpid());
+    auto process = observe::read_process(observe::number_in_proc(os::kernel().getpid()));
     if (!process.is_ok()) return process.status();
     for (const SeenRank& seen : process->ranks) {
       if (seen.communicator == communicator && seen.rank == rank) return pack_rank(*process, seen);

@@ -22,6 +22,7 @@
 #include "monitor/live_communicators.h"
 #include "monitor/ras_events.h"
 #include "monitor/ras_report.h"
+#include "observe/origin.h"
 #include "os/clock.h"
 #include "os/kernel.h"
 
@@ -192,7 +193,7 @@ class RasServer final : public Duty {
   void read(const Surveys& surveys = {}) {
     read_begun_ns_ = now_ns();
     const std::int64_t before_ns = processor_ns();
-    reading_ = read_jobs(os::kernel().getpid(), surveys);
+    reading_ = read_jobs(observe::number_in_proc(os::kernel().getpid()), surveys);
     const std::int64_t cost_ns = processor_ns() - before_ns;
     next_read_ns_ = now_ns() + std::max(kLeastReadMs * kNsPerMs, (kShare - 1) * cost_ns);
   }

@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 #include <cstring>
 #include <ctime>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
 
+#include "base/config.h"
 #include "base/version.h"
 #include "observe/tick_clock.h"
 #include "os/kernel.h"
@@ -46,6 +49,14 @@ std::uint64_t own_pid_namespace() {
 
 }  // namespace
 
+int number_in_proc(int own) {
+  if (own != ::getpid()) return own;  // of a simulated process
+  std::array<char, 16> number{};
+  const ssize_t length = ::readlink("/proc/self", number.data(), number.size() - 1);
+  const auto found = length > 0 ? parse_integer(number.data(), 1, INT_MAX) : std::nullopt;
+  return found ? static_cast<int>(*found) : own;
+}
+
 std::optional<ProcessStat> stat_of(const std::string& pid) {
   const std::string text = contents_of("/proc/" + pid + "/stat");  // "77 (name) S ..."
   const std::size_t open = text.find('(');
@@ -66,6 +77,8 @@ bool of_this_machine(const Origin& origin) {
 Life life_of(const Origin& origin) {
   if (!of_this_machine(origin)) return Life::kUnknown;
   if (origin.pid_namespace == 0 || origin.pid_namespace != own_pid_namespace()) return Life::kUnknown;
+  // Its numbers are not those of the namespace.
+  if (number_in_proc(::getpid()) != ::getpid()) return Life::kUnknown;
   const std::uint64_t start = start_time_of(std::to_string(origin.pid));
   return start != 0 && start == origin.start_time ? Life::kLives : Life::kEnded;
 }

@@ -44,6 +44,10 @@ bool of_this_machine(const Origin& origin);
 enum class Life : std::uint8_t { kUnknown, kLives, kEnded };
 Life life_of(const Origin& origin);
 
+// The number by which /proc knows this process, which calls itself `own`. It is another one if /proc is that of an
+// outer namespace, as after `unshare --pid` without --mount-proc.
+int number_in_proc(int own);
+
 // For a terminal: text of another process may have any bytes.
 template <std::size_t size>
 std::string text_of(const std::array<char, size>& text) {

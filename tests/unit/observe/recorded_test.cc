@@ -19,6 +19,7 @@
 
 #include "catch_compat.h"
 #include "observe/event_ring.h"
+#include "observe/origin.h"
 #include "observe/reader.h"
 #include "observe/recorded_file.h"
 #include "os/clock.h"
@@ -298,6 +299,32 @@ TEST_CASE("recorded events: in a folder without room, memory is used", "[fork]")
   REQUIRE(WIFEXITED(status));
   if (WEXITSTATUS(status) == 77) {
     WARN("needs the right to mount");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+// As with `unshare --pid --fork` without --mount-proc. Exit status of the child as above.
+TEST_CASE("recorded events: with /proc of an outer namespace, a process finds itself and has not ended", "[fork]") {
+  const Folder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWPID) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) ::_exit(77);
+    const pid_t first = ::fork();
+    if (first == 0) {
+      const auto ring = EventRing::open(kCommunicator, 0, 2);
+      const auto seen = folder.read();
+      const bool found = read_process(number_in_proc(::getpid())).is_ok();
+      ::_exit(found && seen.size() == 1 && !seen[0].ended ? 0 : 1);
+    }
+    int status = 0;
+    ::_exit(::waitpid(first, &status, 0) == first && WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    WARN("needs the right to make namespaces");
     return;
   }
   CHECK(WEXITSTATUS(status) == 0);
