@@ -121,7 +121,9 @@ JobReading reading_of(std::vector<SeenProcess> processes, int own, const Surveys
 
 JobReading read_jobs(int own, const Surveys& surveys) {
   const std::int64_t begun_ns = now_ns();
-  JobReading reading = reading_of(observe::read_all_processes().processes, own, surveys);
+  observe::SeenProcesses seen = observe::read_all_processes();
+  JobReading reading = reading_of(std::move(seen.processes), own, surveys);
+  reading.complete = seen.complete;
   reading.read_ns = now_ns();
   reading.took_ns = reading.read_ns - begun_ns;
   return reading;

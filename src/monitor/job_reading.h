@@ -39,7 +39,8 @@ struct JobReading {
   std::vector<JobCommunicator> communicators;   // the largest first; they refer to the processes
   std::int64_t read_ns = 0;                     // CLOCK_MONOTONIC, when it was complete
   std::int64_t took_ns = 0;
-  int unanswered = 0;  // communicators that have not answered a survey
+  bool complete = true;  // false: this process was short of descriptors or memory
+  int unanswered = 0;    // communicators that have not answered a survey
 };
 using Surveys = std::map<std::uint64_t, Survey>;  // by communicator
 

@@ -249,6 +249,8 @@ class RasServer final : public Duty {
   std::vector<RasEvent> read_for_news() {
     watched_ns_ = now_ns();
     if (watched_ns_ >= next_read_ns_) read();
+    // A process that could not be read has not ended.
+    if (!reading_.complete && watch_.has_begun()) return {};
     return watch_.compare(reading_);
   }
 

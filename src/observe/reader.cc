@@ -191,12 +191,17 @@ bool is_regular(int fd) {
   return ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
 }
 
+bool is_shortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
 // The files of events that a process has open: its own, those of a parent that forked it, and one for each copy of the
-// library in it.
-Result<std::vector<UniqueFd>> open_events(int pid) {
+// library in it. Sets *complete to false if this reader cannot open them now.
+Result<std::vector<UniqueFd>> open_events(int pid, bool* complete) {
   const std::string path = fmt::format("/proc/{}/fd", pid);
   const Folder folder = open_folder(path);
   if (folder == nullptr) {
+    if (is_shortage(errno)) *complete = false;
     if (errno == ENOENT) return Status::invalid_argument(fmt::format("there is no process {}", pid));
     return Status::system(fmt::format("the descriptors of process {}", pid), errno);
   }
@@ -215,6 +220,7 @@ Result<std::vector<UniqueFd>> open_events(int pid) {
     // It may be another file by now, or one that another process has given that name.
     UniqueFd fd = open_file(name);
     if (!fd.valid() && errno == ENOENT) continue;
+    if (!fd.valid() && is_shortage(errno)) *complete = false;
     if (!fd.valid()) return Status::system(fmt::format("the events of process {}", pid), errno);
     struct stat info {};
     if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
@@ -391,10 +397,8 @@ SeenProcess read_recorded(const Recorded& recorded, const Moments& of_machine) {
   return process;
 }
 
-}  // namespace
-
-Result<SeenProcess> read_process(int pid) {
-  auto files = open_events(pid);
+Result<SeenProcess> read_one(int pid, bool* complete) {
+  auto files = open_events(pid, complete);
   if (!files.is_ok()) return files.status();
   SeenProcess process;
   process.pid = pid;
@@ -408,9 +412,19 @@ Result<SeenProcess> read_process(int pid) {
   return process;
 }
 
+}  // namespace
+
+Result<SeenProcess> read_process(int pid) {
+  bool complete = true;
+  return read_one(pid, &complete);
+}
+
 SeenProcesses read_all_processes() {
+  SeenProcesses seen;
   std::vector<int> pids;
-  if (const Folder folder = open_folder("/proc"); folder != nullptr) {
+  if (const Folder folder = open_folder("/proc"); folder == nullptr) {
+    seen.complete = !is_shortage(errno);
+  } else {
     while (const dirent* const entry = ::readdir(folder.get())) {
       char* end = nullptr;
       const long pid = std::strtol(entry->d_name, &end, 10);
@@ -418,9 +432,8 @@ SeenProcesses read_all_processes() {
     }
   }
   std::sort(pids.begin(), pids.end());
-  SeenProcesses seen;
   for (const int pid : pids) {
-    auto process = read_process(pid);
+    auto process = read_one(pid, &seen.complete);
     if (process.is_ok()) {
       seen.processes.push_back(std::move(*process));
     } else if (process.status().code() == Code::kSystemError) {

@@ -110,6 +110,7 @@ Result<SeenProcess> read_process(int pid);
 struct SeenProcesses {
   std::vector<SeenProcess> processes;  // by id
   int unreadable = 0;                  // processes of other users
+  bool complete = true;                // false: the reader was short of descriptors or memory
   // Why processes with another version of the library were not read, and why files of a folder were not.
   std::vector<std::string> others;
 };

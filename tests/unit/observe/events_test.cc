@@ -188,6 +188,24 @@ TEST_CASE("events: one descriptor for all rings, and none after the last") {
   CHECK(open_descriptors() == before);
 }
 
+TEST_CASE("events: a reader without a descriptor says so") {
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  const int lowest = ::dup(0);
+  REQUIRE(lowest >= 0);
+  ::close(lowest);
+  CHECK(read_all_processes().complete);
+  // None; then one: enough for a folder, and not for a file in it.
+  for (const int free : {0, 1}) {
+    const rlimit few{static_cast<rlim_t>(lowest + free), limit.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    const SeenProcesses seen = read_all_processes();
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK_FALSE(seen.complete);
+  }
+}
+
 TEST_CASE("events: without a descriptor, the ring serves its process alone") {
   rlimit limit{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
