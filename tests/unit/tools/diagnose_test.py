@@ -156,13 +156,18 @@ with Job(2, "slow") as job:
 # The table of ranks: it has lines of this job, with rates from the second table on.
 with Job(1, "slow") as job:
     job.findings(lambda found: "operation" in found, stuck=False)
-    top = subprocess.run([tutti, "top", "-n", "2", "-d", "0.5"], text=True, stdout=subprocess.PIPE, check=True)
-    first, second = top.stdout.split("communicator", 2)[1:]
-    for process in job.ranks:
-        line = [line.split() for line in second.splitlines() if f" {process.pid} " in line]
+    limit = time.monotonic() + LIMIT_S
+    joining = True  # a rank that was still joining in the first table has no rate in the second
+    while joining:
+        top = subprocess.run([tutti, "top", "-n", "2", "-d", "0.5"], text=True, stdout=subprocess.PIPE, check=True)
+        first, second = top.stdout.split("communicator", 2)[1:]
+        lines = {process.pid: [line.split() for line in second.splitlines() if f" {process.pid} " in line]
+                 for process in job.ranks}
+        joining = any(line[4] == "-" for of_rank in lines.values() for line in of_rank) and time.monotonic() < limit
+    for pid, line in lines.items():
         assert len(line) == 1 and "all_reduce(count" in " ".join(line[0]), top.stdout
         assert float(line[0][4].rstrip("k")) > 0, top.stdout
-        assert f" {process.pid} " in first, top.stdout
+        assert f" {pid} " in first, top.stdout
 
 class Tags(html.parser.HTMLParser):
     """Counts elements, and finds those that are not closed."""
