@@ -116,11 +116,9 @@ Progress QueueTask::go_on_with_device(std::int64_t now_ns) {
   auto state = guarded_result([&] { return item_.device->advance(&part, now_ns); });
   if (!state.is_ok()) {
     note(failures_.fail(name_of(item_.device->batch()), state.status()));
-    operations_.history().ring().set_behind(false);
     end_item();
     return Progress::kMoved;
   }
-  operations_.history().ring().set_behind(*state == DeviceRun::State::kWaits);
   switch (*state) {
     case DeviceRun::State::kWaits: return Progress::kIdle;
     case DeviceRun::State::kDone: end_item(); break;

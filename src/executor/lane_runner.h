@@ -67,7 +67,7 @@ class LaneRunner {
   Status run();
   // Without waiting.
   Result<Progress> advance(std::int64_t now_ns);
-  // Appends the lanes that wait for their peers.
+  // Waiting::list(): the unfinished lanes at open slices.
   void list(std::vector<Waiting::For>* lanes) const;
   // Appends the lanes that send.
   void list_sends(std::vector<Waiting::For>* lanes) const {

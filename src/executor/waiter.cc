@@ -86,7 +86,9 @@ Status Waiter::look_for_trouble(std::int64_t now) {
 void Waiter::note_links(std::int64_t now) {
   constexpr std::size_t kMostSends = 16;        // each takes a call
   constexpr std::int64_t kLeastNs = 1'000'000;  // notes take several calls
-  const std::int64_t since_ns = now - noted_ns_;
+  // A rank that was stopped meanwhile has not waited.
+  constexpr std::int64_t kMostNs = 4 * kMaxSleepMs * kNsPerMs;
+  const std::int64_t since_ns = std::min(now - noted_ns_, kMostNs);
   if (stalls_ == nullptr || since_ns < kLeastNs) return;
   noted_ns_ = now;
   held_.clear();

@@ -5,8 +5,8 @@
 // (turn_taking.h). Beside a program that does not yield it sleeps instead of yielding, and before that spins longer
 // unless spins are useless (VainSpins).
 //
-// Every wait ends: idle() returns an error once the communicator has failed, a lane has failed, an awaited peer has
-// left, or the deadline of the operation has passed.
+// Every wait ends: idle() returns an error once the communicator has failed, a lane that waits has failed, an awaited
+// peer has left, or the deadline of the operation has passed.
 //
 // Threads: used by the one thread that runs operations. Others may write FailureState.
 #pragma once
@@ -42,7 +42,8 @@ class Waiting {
     bool receives = false;  // has more to receive
   };
   virtual ~Waiting() = default;
-  // Appends the lanes that wait for their peers. A link may appear twice.
+  // Appends the lanes that are not finished, and that wait for no other lane to free their place in the window of
+  // slices. A link may appear twice.
   virtual void list(std::vector<For>* lanes) const = 0;
   // Appends the lanes of the operation that send, also those that are finished: their bytes may be on the way.
   virtual void list_sends(std::vector<For>* lanes) const = 0;

@@ -309,11 +309,12 @@ class Examination {
         where += cause;
       }
     }
+    std::string text = fmt::format("rank {} has not called operation {}", rank, front());
     if (member.seen->behind_since_ns && !member.inside()) {
-      where += fmt::format("; its next operation has waited {} for other work of its stream",
-                           describe_time(member.ms_since(*member.seen->behind_since_ns)));
+      text = fmt::format("rank {} has queued operation {}, which has waited {} for earlier work of its stream", rank,
+                         member.seen->number + 1, describe_time(member.ms_since(*member.seen->behind_since_ns)));
     }
-    add(Finding::Kind::kBehind, {rank}, fmt::format("rank {} has not called operation {}{}", rank, front(), where));
+    add(Finding::Kind::kBehind, {rank}, text + where);
   }
 
   static std::string when(const Member& member, const SeenCall& call) {

@@ -21,7 +21,7 @@ namespace tutti::internal::monitor {
 namespace {
 
 constexpr int kLongestWaitMs = 60'000;
-constexpr std::int64_t kPauseMs = 1000;  // after an error
+constexpr std::int64_t kDutyPauseMs = 1000;  // after an error
 
 // The process whose environment has been read; in a forked child, it is another one.
 constinit std::atomic<pid_t> started_in{0};
@@ -36,7 +36,7 @@ void warn(const char* what, const Status& why) {
   static_cast<void>(guarded([&] { return log::warn(what + why.message()), Status(); }));
 }
 
-// A duty that an exception has stopped, such as of missing memory: it pauses, and the others go on.
+// Runs one duty. If the duty throws, for example because memory is missing, it pauses, and the others go on.
 class Attended {
  public:
   explicit Attended(Duty& duty) : duty_(&duty) {}
@@ -56,7 +56,7 @@ class Attended {
   bool attempt(Work work) {
     const Status done = guarded([&] { return work(), Status(); });
     if (done.is_ok()) return true;
-    paused_until_ns_ = now_ns() + kPauseMs * kNsPerMs;
+    paused_until_ns_ = now_ns() + kDutyPauseMs * kNsPerMs;
     if (!std::exchange(has_warned_, true)) warn("the monitor pauses one of its duties: ", done);
     return false;
   }
@@ -82,7 +82,7 @@ void run_duties(const Duties& duties, int stop_fd) {
     if (!waited.is_ok()) {
       // There are more descriptors than the process may have by now, or the system is short of memory.
       if (!std::exchange(has_warned, true)) warn("the monitor pauses: ", waited);
-      set.clear(static_cast<int>(kPauseMs));
+      set.clear(static_cast<int>(kDutyPauseMs));
       (void)set.add(stop_fd, POLLIN);
       waited = set.wait();
       if (!waited.is_ok()) return warn("the monitor ends: ", waited);

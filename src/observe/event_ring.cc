@@ -283,6 +283,8 @@ void EventRing::set_transfer(bool sends, int peer, std::uint64_t bytes) {
 }
 
 void EventRing::set_behind(bool behind) noexcept {
+  // As set_inside(): what the rank was in then stays to be read.
+  if (has_failed()) return;
   const bool was = at().behind_since_ns.load(std::memory_order_relaxed) != 0;
   if (behind != was) at().behind_since_ns.store(behind ? now_ns() : 0, std::memory_order_relaxed);
 }

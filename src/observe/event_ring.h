@@ -110,8 +110,8 @@ class EventRing {
   void fail(std::string_view error);
 
  private:
-  // From so long a time outside of operations on, the rank notes what it did meanwhile (Causes), which takes two
-  // microseconds: 4 to 20 ms; 0.5 to 20 ms on ARM, whose counters have 24 MHz to 1 GHz.
+  // If the rank was outside of operations for this many ticks, it notes what it did meanwhile (Causes). A note takes
+  // two microseconds. The time is 4 to 20 ms; on ARM, whose counters have 24 MHz to 1 GHz, 0.5 to 20 ms.
 #if defined(__x86_64__)
   static constexpr std::uint64_t kLongTicks = 20'000'000;
 #else

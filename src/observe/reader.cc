@@ -254,7 +254,8 @@ std::optional<Outside> present_time(const Ring& ring, const SeenRank& rank, cons
   return split_time(now - since, now - clock.ns_of(read_ticks), passed);
 }
 
-// Their threads may be in collectives of other communicators.
+// The threads of ranks outside may be in collectives of other communicators. Not found: those of queued operations, and
+// sends and receives.
 void note_elsewhere(std::vector<SeenRank>* ranks) {
   for (SeenRank& rank : *ranks) {
     if (!rank.outside || rank.thread == 0) continue;
@@ -262,7 +263,8 @@ void note_elsewhere(std::vector<SeenRank>* ranks) {
       const SeenCall* const call = other.inside && other.thread == rank.thread ? other.last() : nullptr;
       if (call == nullptr || !call->begun_ns || call->ended_ns) continue;
       const std::int64_t us = std::max<std::int64_t>(0, now_ns() - *call->begun_ns) / 1000;
-      rank.outside->elsewhere_us = static_cast<std::uint32_t>(std::min<std::int64_t>(us, rank.outside->us));
+      const auto part_us = static_cast<std::uint32_t>(std::min<std::int64_t>(us, rank.outside->us));
+      rank.outside->elsewhere_us = std::max(rank.outside->elsewhere_us, part_us);
     }
   }
 }

@@ -20,7 +20,7 @@ std::string first_line_of(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
-  return line;
+  return file.bad() ? std::string() : line;
 }
 
 }  // namespace tutti::internal

@@ -1,5 +1,5 @@
-// Small files of the kernel, under /proc and /sys. A process may end while its file is read: then read() fails, and a
-// file read by std::istreambuf_iterator throws.
+// Small files of the kernel, under /proc and /sys. A process may end while its file is read: then read() fails, and
+// std::istreambuf_iterator would throw. These functions return an empty text.
 #pragma once
 
 #include <string>

@@ -214,7 +214,7 @@ class Link {
 
   // Whether all taken bytes are sent: flushed() then waits only for acknowledgements, not for room at the peer.
   [[nodiscard]] virtual bool sent() = 0;
-  // How often a connection of the link has been made anew.
+  // How many connections of the link have been made anew.
   [[nodiscard]] virtual std::uint64_t reconnects() const = 0;
   // This rank has run its last operation and sends nothing more, so that flushed() becomes true soon. Data of the peer
   // still arrives. The peer detects the end before the leave notice, so call this only if the notice follows soon.

@@ -319,8 +319,11 @@ Result<std::uint64_t> KeptStreams::resume(std::size_t index, UniqueFd socket, st
   stream.state = State::kWhole;
   stream.stopped = false;
   stream.lacks_room = false;
-  reconnects_.fetch_add(1, std::memory_order_relaxed);
-  if (over_) (void)::shutdown(stream.socket.get(), SHUT_WR);
+  if (over_) {
+    (void)::shutdown(stream.socket.get(), SHUT_WR);
+  } else {
+    reconnects_.fetch_add(1, std::memory_order_relaxed);
+  }
   EventFd::ring(options_.reconnect->wakeup_fd);
   return stream.ring.end() - received;
 }

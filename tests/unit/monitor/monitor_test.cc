@@ -112,12 +112,14 @@ TEST_CASE("monitor: the loop outlives a limit on descriptors") {
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
   // Until no round comes any more: the loop has seen the limit.
   const Deadline end = Deadline::after_ms(100'000);
-  for (bool stands = false; !stands && !end.passed();) {
+  bool stands = false;
+  while (!stands && !end.passed()) {
     const int before = rounds;
     ::usleep(200'000);
     stands = rounds == before;
   }
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(stands);
   CHECK(grows(rounds));
 }
 

@@ -149,6 +149,21 @@ TEST_CASE("events: the first error stays, and a long one is cut") {
   CHECK(failure == std::string(failure.size(), 'x'));
 }
 
+TEST_CASE("events: a queued operation waits for its stream, and that stays if the communicator fails meanwhile") {
+  const auto ring = EventRing::open(kCommunicator, 0, 2);
+  ring->set_behind(true);
+  const auto since_ns = seen().at(0).behind_since_ns;
+  REQUIRE(since_ns);
+  ring->set_behind(true);
+  CHECK(seen().at(0).behind_since_ns == since_ns);
+  ring->set_behind(false);
+  CHECK_FALSE(seen().at(0).behind_since_ns);
+  ring->set_behind(true);
+  ring->fail("a timeout");
+  ring->set_behind(false);
+  CHECK(seen().at(0).behind_since_ns);
+}
+
 TEST_CASE("events: texts of plans that do not fit are left out") {
   const auto ring = EventRing::open(kCommunicator, 0, 2);
   for (std::uint32_t hash = 1; hash <= 3 * kPlans; ++hash) ring->name_plan(hash, "plan " + std::to_string(hash));

@@ -102,8 +102,8 @@ with Job(1, "elsewhere") as job:
 # A rank whose reduction is queued behind a function of the program.
 with Job(1, "stream") as job:
     found, told = job.findings(lambda found: "behind" in found and "of its stream" in found["behind"][0])
-    assert found["behind"][0].startswith("rank 1 has not called operation 6; its last was operation 5, all_reduce("), found
-    assert "; its next operation has waited " in found["behind"][0], found
+    assert found["behind"][0].startswith("rank 1 has queued operation 6, which has waited "), found
+    assert " for earlier work of its stream; its last was operation 5, all_reduce(" in found["behind"][0], found
     job.ranks[1].stdin.write(b"\n")
     job.ranks[1].stdin.flush()
     assert [process.wait(LIMIT_S) for process in job.ranks] == [0, 0, 0]
