@@ -101,6 +101,18 @@ void kill_after(Body body, Meanwhile meanwhile) {
   meanwhile();
 }
 
+// Exit status of a forked child: 0: all was right; 77: it lacks a right, and `lacks` says which.
+void check_child(pid_t child, const char* lacks) {
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    WARN(lacks);
+  } else {
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("recorded events: the file of a process without failures goes with its last communicator") {
@@ -280,7 +292,7 @@ TEST_CASE("recorded events: without a folder that can be used, memory is used") 
   CHECK(read_folder(folder.path() + "/none").status().code() == Code::kInvalidArgument);
 }
 
-// Exit status of the child: 0: it was seen; 77: it may not mount anything.
+// Exit status of the child: see check_child().
 TEST_CASE("recorded events: in a folder without room, memory is used", "[fork]") {
   const Folder folder;
   const pid_t child = ::fork();
@@ -294,17 +306,10 @@ TEST_CASE("recorded events: in a folder without room, memory is used", "[fork]")
     const bool seen = read_process(::getpid()).is_ok();
     ::_exit(seen && folder.files() == 0 ? 0 : 1);
   }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) {
-    WARN("needs the right to mount");
-    return;
-  }
-  CHECK(WEXITSTATUS(status) == 0);
+  check_child(child, "needs the right to mount");
 }
 
-// As with `unshare --pid --fork` without --mount-proc. Exit status of the child as above.
+// As with `unshare --pid --fork` without --mount-proc.
 TEST_CASE("recorded events: with /proc of an outer namespace, a process finds itself and has not ended", "[fork]") {
   const Folder folder;
   const pid_t child = ::fork();
@@ -320,14 +325,7 @@ TEST_CASE("recorded events: with /proc of an outer namespace, a process finds it
     int status = 0;
     ::_exit(::waitpid(first, &status, 0) == first && WIFEXITED(status) ? WEXITSTATUS(status) : 1);
   }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) {
-    WARN("needs the right to make namespaces");
-    return;
-  }
-  CHECK(WEXITSTATUS(status) == 0);
+  check_child(child, "needs the right to make namespaces");
 }
 
 TEST_CASE("recorded events: files of others, and damaged ones") {

@@ -3,7 +3,7 @@
  * byte (stream), calls tuttiCommAgree alone (agree), waits for a byte on its standard input (late) or reduces another
  * count (count), while the others reduce once more; or all ranks wait for a message of the next one (receive); or that
  * rank computes for some milliseconds before each of many reductions (slow); or that rank forks a child (fork). The
- * child makes two ranks of its own, and says so. Then the parent and the child each wait for a byte. */
+ * child makes two ranks of its own and prints a line. Then the child waits for a byte, and so does its parent. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
