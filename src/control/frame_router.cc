@@ -11,8 +11,8 @@
 namespace tutti::internal::control {
 
 void FrameRouter::read_from(Neighbour* from) {
-  while (from->socket.valid() && !from->ended) {
-    Result<net::FrameReader::Progress> progress = from->reader.read(from->socket.get());
+  while (from->stream.valid() && !from->ended) {
+    Result<net::FrameReader::Progress> progress = from->reader.read(&from->stream);
     if (progress.is_ok() && *progress == net::FrameReader::Progress::kBlocked) return;
     if (progress.is_ok() && *progress == net::FrameReader::Progress::kFrame) {
       handle(from, from->reader.take());

@@ -97,7 +97,7 @@ void Healing::attach(ParentSearch::Parent found) {
   }
   events_.on_new_neighbour(contact.rank);
   Neighbour& parent =
-      neighbours_.add(TreeNeighbour{contact.rank, true, contact.host, contact.pid, std::move(found.socket)});
+      neighbours_.add(TreeNeighbour{contact.rank, true, contact.host, contact.pid, std::move(found.stream)});
   unheard_ = false;
   tell_state(&parent);
   if (leaves_) return;  // the ranks below look for another parent
@@ -132,7 +132,7 @@ void Healing::take_in(std::vector<net::Authenticated> connections) {
     }
     events_.on_new_neighbour(rank);
     Neighbour& child =
-        neighbours_.add(TreeNeighbour{rank, false, contact->host, contact->pid, std::move(connection.socket)});
+        neighbours_.add(TreeNeighbour{rank, false, contact->host, contact->pid, std::move(connection.stream)});
     child.confirmed = false;
     if (view_.parent_of(rank) == view_.rank()) awaited_.found(rank);
     neighbours_.send("", &child);

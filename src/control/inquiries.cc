@@ -44,7 +44,7 @@ void Inquiries::probe(CommId comm, const Question& question) {
   const Key key{comm, question.all};
   Round* const round = begin(key, Round::Phase::kProbing, question);
   for (Neighbour& neighbour : neighbours_.all()) {
-    const bool below = !neighbour.is_parent && neighbour.socket.valid();
+    const bool below = !neighbour.is_parent && neighbour.stream.valid();
     if (below && round != nullptr) send_inquiry(comm, round, FrameKind::kProbe, &neighbour);
   }
   // Others need no time to come to the operation.

@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
+#include "net/byte_stream.h"
 #include "net/frame.h"
 #include "net/socket.h"
-#include "os/unique_fd.h"
 
 namespace tutti::internal {
 
@@ -23,7 +23,7 @@ struct TreeNeighbour {
   bool is_parent = false;
   std::string host;
   std::int32_t pid = 0;
-  UniqueFd socket;
+  net::ByteStream stream;
   // Contains what the neighbour sent before the tree existed.
   net::FrameReader reader{kMaxFrameBytes};
   std::deque<std::string> heard{};
@@ -38,21 +38,21 @@ struct Neighbour {
         is_parent(from.is_parent),
         host(std::move(from.host)),
         pid(from.pid),
-        socket(std::move(from.socket)),
+        stream(std::move(from.stream)),
         reader(std::move(from.reader)),
         heard(std::move(from.heard)) {}
   // Unsent data must not keep the closed socket in the kernel for days.
   void close() {
-    if (socket.valid()) net::limit_lost_bytes(socket.get());
-    socket.reset();
+    if (stream.valid()) net::limit_lost_bytes(stream.get());
+    stream.reset();
   }
   // Whether messages can be sent to it.
-  [[nodiscard]] bool hears() const { return socket.valid() && !parting; }
+  [[nodiscard]] bool hears() const { return stream.valid() && !parting; }
   int rank;
   bool is_parent;
   std::string host;
   std::int32_t pid;
-  UniqueFd socket;  // invalid once gone
+  net::ByteStream stream;  // invalid once gone
   net::FrameReader reader;
   std::deque<std::string> heard;  // received before the thread began
   net::FrameWriter writer;

@@ -13,7 +13,7 @@
 namespace tutti::internal::control {
 
 Neighbour& Neighbours::add(TreeNeighbour made) {
-  net::watch_silence(made.socket.get(), silence_ms_);
+  net::watch_silence(made.stream.get(), silence_ms_);
   return all_.emplace_back(std::move(made));
 }
 
@@ -35,7 +35,7 @@ bool Neighbours::has_children() const {
 
 bool Neighbours::has(int rank) const {
   return std::any_of(all_.begin(), all_.end(),
-                     [rank](const Neighbour& neighbour) { return neighbour.rank == rank && neighbour.socket.valid(); });
+                     [rank](const Neighbour& neighbour) { return neighbour.rank == rank && neighbour.stream.valid(); });
 }
 
 std::vector<Neighbour*> Neighbours::listeners() {
@@ -88,8 +88,8 @@ void Neighbours::flush() {
 
 // A broken connection is detected when it is read, because it may still contain a last message.
 void Neighbours::flush(Neighbour* neighbour) {
-  if (!neighbour->socket.valid()) return;
-  if (!neighbour->writer.empty() && !neighbour->writer.flush(neighbour->socket.get()).is_ok()) {
+  if (!neighbour->stream.valid()) return;
+  if (!neighbour->writer.empty() && !neighbour->writer.flush(&neighbour->stream).is_ok()) {
     neighbour->writer = net::FrameWriter();
   }
   const bool has_receipt = neighbour->receipt == Neighbour::Receipt::kSent;
@@ -97,7 +97,7 @@ void Neighbours::flush(Neighbour* neighbour) {
 }
 
 void Neighbours::end_side(Neighbour* neighbour) {
-  if (!std::exchange(neighbour->shut, true)) os::kernel().shutdown(neighbour->socket.get(), SHUT_WR);
+  if (!std::exchange(neighbour->shut, true)) os::kernel().shutdown(neighbour->stream.get(), SHUT_WR);
 }
 
 bool Neighbours::any_knows_bye() const {
@@ -108,14 +108,14 @@ bool Neighbours::any_knows_bye() const {
 
 bool Neighbours::all_sent() const {
   return std::all_of(all_.begin(), all_.end(),
-                     [](const Neighbour& neighbour) { return !neighbour.socket.valid() || neighbour.writer.empty(); });
+                     [](const Neighbour& neighbour) { return !neighbour.stream.valid() || neighbour.writer.empty(); });
 }
 
 void Neighbours::prepare(net::PollSet* set) {
   for (Neighbour& neighbour : all_) {
-    neighbour.polled = neighbour.socket.valid();
+    neighbour.polled = neighbour.stream.valid();
     const int events = neighbour.writer.empty() ? POLLIN : POLLIN | POLLOUT;
-    if (neighbour.polled) neighbour.entry = set->add(neighbour.socket.get(), static_cast<short>(events));
+    if (neighbour.polled) neighbour.entry = set->add(neighbour.stream, static_cast<short>(events));
   }
 }
 
@@ -126,7 +126,7 @@ void Neighbours::look_for_silence() {
   if (now < next_look_ns_) return;
   next_look_ns_ = now + net::silence_look_ms(silence_ms_) * kNsPerMs;
   for (Neighbour& neighbour : all_) {
-    if (neighbour.socket.valid() && net::is_silent(neighbour.socket.get(), silence_ms_))
+    if (neighbour.stream.valid() && net::is_silent(neighbour.stream.get(), silence_ms_))
       neighbour.ended = neighbour.silent = true;
   }
 }
@@ -134,10 +134,10 @@ void Neighbours::look_for_silence() {
 void Neighbours::end_sides() {
   for (Neighbour& neighbour : all_) {
     const bool last = std::all_of(all_.begin(), all_.end(), [&](const Neighbour& other) {
-      return &other == &neighbour || !other.socket.valid() || other.ended;
+      return &other == &neighbour || !other.stream.valid() || other.ended;
     });
     const bool sent = neighbour.writer.empty() && neighbour.receipt != Neighbour::Receipt::kOwed;
-    if (last && neighbour.socket.valid() && sent) end_side(&neighbour);
+    if (last && neighbour.stream.valid() && sent) end_side(&neighbour);
   }
 }
 
@@ -146,7 +146,7 @@ void Neighbours::close_all() {
 }
 
 void Neighbours::remove_closed() {
-  all_.remove_if([](const Neighbour& neighbour) { return !neighbour.socket.valid(); });
+  all_.remove_if([](const Neighbour& neighbour) { return !neighbour.stream.valid(); });
 }
 
 }  // namespace tutti::internal::control

@@ -34,8 +34,8 @@ void ParentSearch::prepare(net::PollSet* set) {
     set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, at_ns - now + kNsPerMs - 1) / kNsPerMs));
   };
   for (Candidate& candidate : search_->asked) {
-    candidate.polled = candidate.socket.valid();
-    if (candidate.polled) candidate.entry = set->add(candidate.socket.get(), POLLIN);
+    candidate.polled = candidate.stream.valid();
+    if (candidate.polled) candidate.entry = set->add(candidate.stream, POLLIN);
     if (candidate.dial) candidate.dial->prepare(set);
     wake_at(candidate.since_ns + kCandidateMs * kNsPerMs);
   }
@@ -48,13 +48,13 @@ std::optional<ParentSearch::Parent> ParentSearch::read(const net::PollSet& set, 
   for (auto at = asked.begin(); at != asked.end();) {
     Candidate& candidate = *at;
     if (candidate.polled && set.ready(candidate.entry) != 0) {
-      Result<net::FrameReader::Progress> progress = candidate.welcome.read(candidate.socket.get());
+      Result<net::FrameReader::Progress> progress = candidate.welcome.read(&candidate.stream);
       if (progress.is_ok() && *progress == net::FrameReader::Progress::kFrame) {
-        Parent found{candidate.rank, std::move(candidate.socket)};
+        Parent found{candidate.rank, std::move(candidate.stream)};
         search_.reset();
         return found;
       }
-      if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) candidate.socket.reset();
+      if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) candidate.stream.reset();
     }
     at = advance(&candidate, set, dead) ? std::next(at) : asked.erase(at);
   }
@@ -65,12 +65,12 @@ std::optional<ParentSearch::Parent> ParentSearch::read(const net::PollSet& set, 
 bool ParentSearch::advance(Candidate* candidate, const net::PollSet& set, std::vector<int>* dead) {
   const bool late = now_ns() >= candidate->since_ns + kCandidateMs * kNsPerMs;
   if (!candidate->dial) {
-    if (candidate->socket.valid() && late) search_->silent.insert(host_of(candidate->rank));
-    return candidate->socket.valid() && !late;
+    if (candidate->stream.valid() && late) search_->silent.insert(host_of(candidate->rank));
+    return candidate->stream.valid() && !late;
   }
   candidate->dial->process(set);
   if (candidate->dial->done()) {
-    candidate->socket = candidate->dial->take();
+    candidate->stream = candidate->dial->take();
     candidate->dial.reset();
     candidate->since_ns = now_ns();  // the other side may be busy
     shortage_ = {};

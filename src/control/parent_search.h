@@ -43,7 +43,7 @@ class ParentSearch {
   void prepare(net::PollSet* set);
   struct Parent {
     int rank = -1;
-    UniqueFd socket;
+    net::ByteStream stream;
   };
   // The candidate that has welcomed this rank, which ends the search. *dead: candidates that have died.
   std::optional<Parent> read(const net::PollSet& set, std::vector<int>* dead);
@@ -64,7 +64,7 @@ class ParentSearch {
     int rank = -1;
     std::int64_t since_ns = 0;
     std::unique_ptr<net::Dial> dial;
-    UniqueFd socket;  // connected, but not welcomed yet
+    net::ByteStream stream;  // connected, but not welcomed yet
     net::FrameReader welcome{0};
     std::size_t entry = 0;
     bool polled = false;

@@ -256,8 +256,8 @@ void SocketTree::depart() {
     set_.clear(static_cast<int>(kFlushMs));
     for (Neighbour& neighbour : neighbours_.all()) {
       const int events = (neighbour.ended ? 0 : POLLIN) | (neighbour.writer.empty() ? 0 : POLLOUT);
-      if (!neighbour.socket.valid() || events == 0) continue;
-      set_.add(neighbour.socket.get(), static_cast<short>(events));
+      if (!neighbour.stream.valid() || events == 0) continue;
+      set_.add(neighbour.stream, static_cast<short>(events));
       open = true;
     }
     if (acceptor_) acceptor_->prepare(&set_);
@@ -299,7 +299,7 @@ void SocketTree::pass_on_due() {
 
 // The connection has ended. That is expected if the neighbour has announced it.
 void SocketTree::on_ended(Neighbour* neighbour) {
-  if (!neighbour->ended || !neighbour->socket.valid()) return;
+  if (!neighbour->ended || !neighbour->stream.valid()) return;
   neighbour->close();
   neighbour->writer = net::FrameWriter();
   inquiries_.forget_owing(neighbour->rank);
@@ -333,7 +333,7 @@ void SocketTree::on_death(const Death& death, const Neighbour* from) {
   neighbours_.flush();
   for (const auto& [id, comm] : comms_.all()) comm->hear_death(death);
   for (Neighbour& neighbour : neighbours_.all()) {
-    if (neighbour.rank == death.rank && neighbour.socket.valid()) neighbour.ended = true;
+    if (neighbour.rank == death.rank && neighbour.stream.valid()) neighbour.ended = true;
   }
   healing_.await_below(death.rank);
   agreements_.look_again();

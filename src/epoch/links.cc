@@ -207,7 +207,7 @@ class MakingConnected final : public MakingLinks {
   // where failures end the wait: the acceptor sends a byte, and the other side answers with its first message. Every
   // rank takes its peers in rising order, so in any chain of ranks that wait for each other the last one can continue.
   [[nodiscard]] Status meet(const PeerConnection& channel) const {
-    const int socket = channel.sockets[0].get();
+    const int socket = channel.streams[0].get();
     const std::string name = fmt::format("rank {}", channel.peer);
     char here = 1;
     if (!channel.dialled && ::send(socket, &here, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {

@@ -65,13 +65,13 @@ Registration registration_of(const Member& member, const std::vector<net::Addres
 
 // Waits until the root service has answered. If this rank gives up before, all others get its reason. But the answer
 // may be the cause, and arrive a little later.
-Status await_answer(int root, const Member& member) {
+Status await_answer(net::ByteStream* root, const Member& member) {
   if (!member.gives_up) return {};
   net::PollSet set;
   Status why;
   while (!member.deadline.passed()) {
     set.clear(kFailureCheckMs);
-    const std::size_t answer = set.add(root, POLLIN);
+    const std::size_t answer = set.add(*root, POLLIN);
     if (Status s = set.wait(); !s.is_ok()) return s;
     if (set.ready(answer) != 0) return {};
     if (!why.is_ok()) {
@@ -90,7 +90,7 @@ void linger(const Secret& secret, const Member& member) {
 }
 
 // Waits for this rank's position in the tree.
-Result<Placement> await_placement(int root, const Member& member) {
+Result<Placement> await_placement(net::ByteStream* root, const Member& member) {
   if (Status s = await_answer(root, member); !s.is_ok()) return s;
   Result<std::string> answer = net::recv_frame(root, kMaxPlacementBytes, member.deadline);
   if (!answer.is_ok() && answer.status().code() == Code::kRemoteError) {
@@ -120,8 +120,9 @@ Status open_listener(const Member& member, int root, UniqueFd* listener, std::ve
   return {};
 }
 
-Result<UniqueFd> connect_to_root(const RootPlace& root, const Secret& secret, RootKind kind, const Member& member) {
-  Result<UniqueFd> connection = find_root(root, secret, kind, member);
+Result<net::ByteStream> connect_to_root(const RootPlace& root, const Secret& secret, RootKind kind,
+                                        const Member& member) {
+  Result<net::ByteStream> connection = find_root(root, secret, kind, member);
   if (connection.is_ok()) net::watch_silence(connection->get(), silence_limit_ms(member.settings));
   return connection;
 }
@@ -130,17 +131,17 @@ Result<UniqueFd> connect_to_root(const RootPlace& root, const Secret& secret, Ro
 Result<Job> join_through(const RootPlace& root, const Secret& secret, RootKind kind, const Member& member) {
   Job job;
   job.descriptors = reserve_descriptors(member.ranks, member.settings);
-  Result<UniqueFd> connection = connect_to_root(root, secret, kind, member);
+  Result<net::ByteStream> connection = connect_to_root(root, secret, kind, member);
   if (!connection.is_ok()) return connection.status();
   UniqueFd listener;
   std::vector<net::Address> listening;
   const Status trouble = open_listener(member, connection->get(), &listener, &listening);
   Registration registration = registration_of(member, listening, trouble);
   const Status registered =
-      net::send_frame(connection->get(), registration.serialize(), member.deadline).with_context(kRootService);
+      net::send_frame(&connection.value(), registration.serialize(), member.deadline).with_context(kRootService);
   if (!trouble.is_ok()) return trouble;
   if (!registered.is_ok()) return registered;
-  Result<Placement> placement = await_placement(connection->get(), member);
+  Result<Placement> placement = await_placement(&connection.value(), member);
   if (!placement.is_ok()) return placement.status();
   job.rank = member.rank;
   job.ranks = member.ranks;
@@ -164,10 +165,10 @@ Result<Job> join_or_linger(const RootPlace& root, const Secret& secret, RootKind
 
 void decline_through(const RootPlace& root, const Secret& secret, RootKind kind, const Member& member,
                      const Status& why) {
-  Result<UniqueFd> connection = connect_to_root(root, secret, kind, member);
+  Result<net::ByteStream> connection = connect_to_root(root, secret, kind, member);
   if (connection.is_ok()) {
     const std::string registration = registration_of(member, {}, why).serialize();
-    static_cast<void>(net::send_frame(connection->get(), registration, member.deadline));
+    static_cast<void>(net::send_frame(&connection.value(), registration, member.deadline));
   }
   linger(secret, member);
 }

@@ -28,7 +28,7 @@ class RootSearch {
   RootSearch(const RootPlace& place, const net::Secret& secret, RootKind kind, const Member& member)
       : place_(place), secret_(secret), kind_(kind), member_(member), notices_(member.settings) {}
 
-  Result<UniqueFd> run();
+  Result<net::ByteStream> run();
 
  private:
   [[nodiscard]] bool looks_up() const { return !place_.host.empty() && !(dial_ && dial_->proven()); }
@@ -125,7 +125,7 @@ Status RootSearch::hopeless() const {
   return {};
 }
 
-Result<UniqueFd> RootSearch::run() {
+Result<net::ByteStream> RootSearch::run() {
   net::PollSet set;
   if (place_.host.empty()) dial(place_.addresses);
   for (;;) {
@@ -153,7 +153,8 @@ Result<UniqueFd> RootSearch::run() {
 
 }  // namespace
 
-Result<UniqueFd> find_root(const RootPlace& place, const net::Secret& secret, RootKind kind, const Member& member) {
+Result<net::ByteStream> find_root(const RootPlace& place, const net::Secret& secret, RootKind kind,
+                                  const Member& member) {
   return RootSearch(place, secret, kind, member).run();
 }
 

@@ -36,6 +36,7 @@ struct RootKind {
 };
 
 // An authenticated connection to the root, before the member's deadline.
-Result<UniqueFd> find_root(const RootPlace& place, const net::Secret& secret, RootKind kind, const Member& member);
+Result<net::ByteStream> find_root(const RootPlace& place, const net::Secret& secret, RootKind kind,
+                                  const Member& member);
 
 }  // namespace tutti::internal

@@ -59,11 +59,11 @@ class RootService {
  private:
   struct Client {
     explicit Client(net::Authenticated connection)
-        : rank(connection.peer.rank), socket(std::move(connection.socket)), reader(kMaxRegistrationBytes) {
-      net::watch_silence(socket.get(), kAskMs);
+        : rank(connection.peer.rank), stream(std::move(connection.stream)), reader(kMaxRegistrationBytes) {
+      net::watch_silence(stream.get(), kAskMs);
     }
     int rank;
-    UniqueFd socket;
+    net::ByteStream stream;
     net::FrameReader reader;
     net::FrameWriter writer;
     bool unsent = false;  // something is in the writer: nothing is read meanwhile
@@ -76,6 +76,7 @@ class RootService {
   void prepare(net::PollSet* set);
   Status serve_ready();
   bool serve(Client* client);
+  bool heard(Client* client, const std::string& frame);
   bool flush(Client* client);
   Status add(net::Authenticated connection);
   void drop(Client* client);
@@ -150,14 +151,14 @@ Status RootService::serve_ready() {
 Status RootService::add(net::Authenticated connection) {
   Client& client = clients_.emplace_back(std::move(connection));
   client.self = std::prev(clients_.end());
-  return watched_.add(client.socket.get(), POLLIN, &client);
+  return watched_.add(client.stream.get(), POLLIN, &client);
 }
 
 void RootService::drop(Client* client) {
   lost(*client);
   set_registered(client, false);
   unsent_ -= static_cast<int>(client->unsent);
-  watched_.remove(client->socket.get());
+  watched_.remove(client->stream.get());
   clients_.erase(client->self);
 }
 
@@ -230,21 +231,28 @@ void RootService::prepare(net::PollSet* set) {
 
 // False when the connection has broken.
 bool RootService::flush(Client* client) {
-  if (!client->writer.flush(client->socket.get()).is_ok()) return false;
+  if (!client->writer.flush(&client->stream).is_ok()) return false;
   const bool unsent = !client->writer.empty();
   if (unsent == client->unsent) return true;
   client->unsent = unsent;
   unsent_ += unsent ? 1 : -1;
-  return watched_.change(client->socket.get(), unsent ? POLLOUT : POLLIN, client).is_ok();
+  return watched_.change(client->stream.get(), unsent ? POLLOUT : POLLIN, client).is_ok();
 }
 
 // False when the client is to be dropped.
 bool RootService::serve(Client* client) {
   if (client->unsent) return flush(client);
-  Result<net::FrameReader::Progress> progress = client->reader.read(client->socket.get());
-  if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) return false;
-  if (*progress == net::FrameReader::Progress::kBlocked) return true;
-  const std::string frame = client->reader.take();
+  while (!client->unsent) {
+    Result<net::FrameReader::Progress> progress = client->reader.read(&client->stream);
+    if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) return false;
+    if (*progress == net::FrameReader::Progress::kBlocked) return true;
+    if (!heard(client, client->reader.take())) return false;
+  }
+  return true;
+}
+
+// False when the client is to be dropped.
+bool RootService::heard(Client* client, const std::string& frame) {
   if (client->registered) {
     hear(client, frame);
     return client->registered;
@@ -349,8 +357,8 @@ void RootService::order_addresses() {
   std::vector<int> here;
   for (const Client& client : clients_) {
     if (!client.registered) continue;
-    auto own = net::local_address(client.socket.get());
-    auto peer = net::peer_address(client.socket.get());
+    auto own = net::local_address(client.stream.get());
+    auto peer = net::peer_address(client.stream.get());
     if (!own.is_ok() || !peer.is_ok()) continue;
     if (own->with_port(0) == peer->with_port(0)) {
       here.push_back(client.rank);

@@ -33,11 +33,11 @@ constexpr int kFramesPerRound = 256;  // from one neighbour, before the others a
 // root the end of this rank, and carries failures of the others to this rank.
 class RootLine {
  public:
-  RootLine(UniqueFd socket, std::string root_who) : socket_(std::move(socket)), root_who_(std::move(root_who)) {}
+  RootLine(net::ByteStream stream, std::string root_who) : stream_(std::move(stream)), root_who_(std::move(root_who)) {}
 
   void prepare(net::PollSet* set) {
-    polled_ = socket_.valid();
-    if (polled_) entry_ = set->add(socket_.get(), POLLIN);
+    polled_ = stream_.valid();
+    if (polled_) entry_ = set->add(stream_, POLLIN);
   }
   // The error of the job, if the root has sent one.
   Status process(const net::PollSet& set);
@@ -46,7 +46,7 @@ class RootLine {
   void report(const Status& status);
 
  private:
-  UniqueFd socket_;
+  net::ByteStream stream_;
   std::string root_who_;
   net::FrameReader reader_{kMaxPlacementBytes};
   std::size_t entry_ = 0;
@@ -55,14 +55,14 @@ class RootLine {
 
 Status RootLine::process(const net::PollSet& set) {
   if (!polled_ || set.ready(entry_) == 0) return {};
-  Result<net::FrameReader::Progress> progress = reader_.read(socket_.get());
+  Result<net::FrameReader::Progress> progress = reader_.read(&stream_);
   if (!progress.is_ok()) return progress.status();
   if (*progress == net::FrameReader::Progress::kFrame) {
     Result<Placement> word = Placement::parse(reader_.take());
     return word.is_ok() ? word->status : word.status();
   }
   if (*progress == net::FrameReader::Progress::kBlocked) return {};
-  socket_.reset();
+  stream_.reset();
   // If the maker of the id is not a rank, its process may end now.
   if (root_who_.empty()) return {};
   return Status::remote(
@@ -70,12 +70,12 @@ Status RootLine::process(const net::PollSet& set) {
 }
 
 void RootLine::report(const Status& status) {
-  if (!socket_.valid()) return;
+  if (!stream_.valid()) return;
   net::FrameWriter writer;
   writer.queue(Report{as_told_to_peers(status)}.serialize());
   // A root that has ended needs no report.
-  static_cast<void>(writer.flush(socket_.get()).is_ok());
-  socket_.reset();
+  static_cast<void>(writer.flush(&stream_).is_ok());
+  stream_.reset();
 }
 
 // Makes the connections to the parent and the children, all at the same time. A parent confirms its child with an empty
@@ -132,7 +132,7 @@ class TreeBuilder {
   net::Acceptor acceptor_;
   Secret secret_;
   std::unique_ptr<net::Dial> dial_;  // to the parent, until that is connected
-  UniqueFd parent_;                  // connected, but not yet confirmed
+  net::ByteStream parent_;           // connected, but not yet confirmed
   net::FrameReader welcome_{0};
   std::size_t parent_entry_ = 0;
   bool parent_polled_ = false;
@@ -189,9 +189,9 @@ void TreeBuilder::prepare(net::PollSet* set) {
   acceptor_.prepare(set);
   if (dial_) dial_->prepare(set);
   parent_polled_ = parent_.valid();
-  if (parent_polled_) parent_entry_ = set->add(parent_.get(), POLLIN);
+  if (parent_polled_) parent_entry_ = set->add(parent_, POLLIN);
   entries_.clear();
-  for (const TreeNeighbour& neighbour : neighbours_) entries_.push_back(set->add(neighbour.socket.get(), POLLIN));
+  for (const TreeNeighbour& neighbour : neighbours_) entries_.push_back(set->add(neighbour.stream, POLLIN));
 }
 
 std::size_t TreeBuilder::most_early_bytes() const {
@@ -202,7 +202,7 @@ std::size_t TreeBuilder::most_early_bytes() const {
 // this rank has to wait for room in the connection. False: the neighbour has ended.
 bool TreeBuilder::read_from(TreeNeighbour* neighbour) const {
   for (int frames = 0; frames < kFramesPerRound && neighbour->heard_bytes <= most_early_bytes(); ++frames) {
-    Result<net::FrameReader::Progress> progress = neighbour->reader.read(neighbour->socket.get());
+    Result<net::FrameReader::Progress> progress = neighbour->reader.read(&neighbour->stream);
     if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) return false;
     if (*progress == net::FrameReader::Progress::kBlocked) return true;
     neighbour->heard.push_back(neighbour->reader.take());
@@ -245,7 +245,7 @@ Status TreeBuilder::meet_parent(const net::PollSet& set) {
     return {};
   }
   if (!parent_polled_ || set.ready(parent_entry_) == 0) return {};
-  Result<net::FrameReader::Progress> progress = welcome_.read(parent_.get());
+  Result<net::FrameReader::Progress> progress = welcome_.read(&parent_);
   if (progress.is_ok() && *progress == net::FrameReader::Progress::kBlocked) return {};
   if (progress.is_ok() && *progress == net::FrameReader::Progress::kFrame) {
     keep_parent();
@@ -302,10 +302,10 @@ Status TreeBuilder::place(net::Authenticated connection) {
   net::FrameWriter welcome;
   welcome.queue("");
   // If the connection has ended, polling the neighbours will show it.
-  static_cast<void>(welcome.flush(connection.socket.get()).is_ok());
+  static_cast<void>(welcome.flush(&connection.stream).is_ok());
   const auto index = static_cast<std::size_t>(at - children_.begin());
   const RankPlace& place = placement_.children[index];
-  neighbours_.push_back({*at, false, place.host, place.pid, std::move(connection.socket)});
+  neighbours_.push_back({*at, false, place.host, place.pid, std::move(connection.stream)});
   return {};
 }
 
@@ -349,7 +349,7 @@ Status hear_last(ControlTree* tree, const Status& otherwise) {
 }  // namespace
 
 Status connect_tree(const Member& member, const Secret& secret, const Registration& registration,
-                    const Placement& placement, UniqueFd listener, UniqueFd root, Job* job) {
+                    const Placement& placement, UniqueFd listener, net::ByteStream root, Job* job) {
   RootLine line(std::move(root), placement.root_who);
   if (member.ranks == 1) {
     line.report({});

@@ -29,6 +29,6 @@ struct Member {
 // `listener`: for children, and later for ranks that have lost their parents; `registration` has its addresses. `root`:
 // the connection that carried the placement; it is kept until this rank's part is connected.
 Status connect_tree(const Member& member, const Secret& secret, const Registration& registration,
-                    const Placement& placement, UniqueFd listener, UniqueFd root, Job* job);
+                    const Placement& placement, UniqueFd listener, net::ByteStream root, Job* job);
 
 }  // namespace tutti::internal

@@ -34,7 +34,7 @@ void Acceptor::prepare(PollSet* set) {
   if (full) set->wake_at(Deadline::after_ms(kPauseMs));
   for (Pending& pending : pending_) {
     pending.polled = true;
-    pending.entry = set->add(pending.fd.get(), pending.handshake.events());
+    pending.entry = set->add(pending.stream.get(), pending.handshake.events());
   }
   if (!pending_.empty()) {
     const std::int64_t left_ns = pending_.front().accepted_ns + kHandshakeMs * kNsPerMs - now;
@@ -91,7 +91,7 @@ void Acceptor::accept_from(Listener* listener) {
     }
     shortage_.end();
     if (!accepted->valid()) return;
-    pending_.push_back({std::move(accepted).value(), listener->is_unix,
+    pending_.push_back({ByteStream(std::move(accepted).value()), listener->is_unix,
                         Handshake(Handshake::Role::kAcceptor, secret_, mine_), now_ns(), 0, false});
     // Often the greeting has already arrived.
     if (advance(&pending_.back())) pending_.pop_back();
@@ -100,7 +100,7 @@ void Acceptor::accept_from(Listener* listener) {
 
 // True if the connection is no longer pending: authenticated or refused.
 bool Acceptor::advance(Pending* pending) {
-  Result<bool> finished = pending->handshake.advance(pending->fd.get());
+  Result<bool> finished = pending->handshake.advance(&pending->stream);
   if (!finished.is_ok()) {
     if (pending->handshake.wrong_secret() || pending->handshake.other_version()) {
       warn_of_refusal(*pending, finished.status());
@@ -109,7 +109,7 @@ bool Acceptor::advance(Pending* pending) {
     }
     return true;
   }
-  if (*finished) ready_.push_back({std::move(pending->fd), pending->handshake.peer(), pending->is_unix});
+  if (*finished) ready_.push_back({std::move(pending->stream), pending->handshake.peer(), pending->is_unix});
   return *finished;
 }
 
@@ -120,7 +120,7 @@ void Acceptor::warn_of_refusal(const Pending& pending, const Status& why) {
   const std::int64_t now = now_ns();
   if (now < next_warning_ns_) return;
   next_warning_ns_ = now + kWarningPauseMs * kNsPerMs;
-  Result<Address> from = peer_address(pending.fd.get());
+  Result<Address> from = peer_address(pending.stream.get());
   const std::string whose = mine_.rank < 0 ? "the job's root" : fmt::format("rank {}", mine_.rank);
   const std::string refused = unwarned_ == 1 ? "a connection" : fmt::format("{} connections", unwarned_);
   const std::string whence = from.is_ok() ? from->text() : "an unknown address";

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "net/auth.h"
+#include "net/byte_stream.h"
 #include "net/shortage.h"
 #include "net/socket.h"
 #include "os/clock.h"
@@ -16,7 +17,7 @@ namespace tutti::internal::net {
 
 // A connection whose other end has proven that it knows the job's secret.
 struct Authenticated {
-  UniqueFd socket;
+  ByteStream stream;
   Claim peer;
   bool is_unix = false;
 };
@@ -56,7 +57,7 @@ class Acceptor {
     bool polled = false;
   };
   struct Pending {
-    UniqueFd fd;
+    ByteStream stream;
     bool is_unix;
     Handshake handshake;
     std::int64_t accepted_ns;

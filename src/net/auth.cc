@@ -146,12 +146,12 @@ short Handshake::events() const {
   }
 }
 
-Result<bool> Handshake::advance(int socket) {
+Result<bool> Handshake::advance(ByteStream* stream) {
   if (state_ == State::kSendHello && buffer_.empty()) {
     if (Status s = enter(State::kSendHello); !s.is_ok()) return s;
   }
   while (state_ != State::kDone) {
-    Result<bool> complete = events() == POLLOUT ? send_more(socket) : read_more(socket);
+    Result<bool> complete = events() == POLLOUT ? send_more(stream) : read_more(stream);
     if (!complete.is_ok()) return complete.status();
     if (!*complete) return false;
     Status next;
@@ -160,7 +160,7 @@ Result<bool> Handshake::advance(int socket) {
       case State::kSendReply: next = enter(State::kReadProof); break;
       case State::kSendProof: next = enter(State::kReadWelcome); break;
       case State::kSendWelcome: next = enter(State::kDone); break;
-      default: next = received(socket); break;
+      default: next = received(stream); break;
     }
     if (!next.is_ok()) return next;
   }
@@ -193,24 +193,24 @@ Status Handshake::enter(State state) {
 
 // Sends a proof that is valid for no secret: it shows the acceptor why this side closes the connection, and reveals
 // nothing else.
-void Handshake::refuse(int socket) {
+void Handshake::refuse(ByteStream* stream) {
   const Mac none{};
   // It fits into any socket's buffer; if the acceptor has closed the connection, it does not matter.
-  [[maybe_unused]] const ssize_t sent = os::kernel().send(socket, none.data(), none.size());
+  [[maybe_unused]] const ssize_t sent = stream->send(none.data(), none.size());
 }
 
 // Sends this side's version to a dialler of another version. Reads the dialler's bytes first, because closing a
 // connection with unread bytes discards sent bytes.
-void Handshake::greet(int socket) {
+void Handshake::greet(ByteStream* stream) {
   std::array<char, 4096> rest;
-  [[maybe_unused]] const ssize_t got = os::kernel().recv(socket, rest.data(), rest.size());
+  [[maybe_unused]] const ssize_t got = stream->recv(rest.data(), rest.size());
   std::string greeting(kMagic);
   greeting.push_back(static_cast<char>(kProtocolVersion));
-  [[maybe_unused]] const ssize_t sent = os::kernel().send(socket, greeting.data(), greeting.size());
+  [[maybe_unused]] const ssize_t sent = stream->send(greeting.data(), greeting.size());
 }
 
 // Processes a whole message.
-Status Handshake::received(int socket) {
+Status Handshake::received(ByteStream* stream) {
   if (state_ == State::kReadProof) {
     if (Status s = verify_proof(Role::kDialler, buffer_); !s.is_ok()) return s;
     return enter(State::kSendWelcome);
@@ -227,7 +227,7 @@ Status Handshake::received(int socket) {
   }
   // The reply is not used before its proof is verified.
   if (Status s = verify_proof(Role::kAcceptor, buffer_.substr(kHelloBytes)); !s.is_ok()) {
-    if (wrong_secret_) refuse(socket);
+    if (wrong_secret_) refuse(stream);
     return s;
   }
   if (Status s = read_claim(); !s.is_ok()) return s;
@@ -238,7 +238,7 @@ Status Handshake::received(int socket) {
 }
 
 // Checks the greeting as its bytes arrive, so that garbage is refused early.
-Status Handshake::check_greeting(int socket) {
+Status Handshake::check_greeting(ByteStream* stream) {
   const std::string_view got = std::string_view(buffer_).substr(0, done_bytes_);
   const std::size_t magic = std::min(got.size(), kMagic.size());
   if (got.substr(0, magic) != kMagic.substr(0, magic)) {
@@ -246,7 +246,7 @@ Status Handshake::check_greeting(int socket) {
   }
   if (got.size() > magic && static_cast<std::uint8_t>(got[magic]) != kProtocolVersion) {
     other_version_ = true;
-    if (role_ == Role::kAcceptor) greet(socket);
+    if (role_ == Role::kAcceptor) greet(stream);
     return Status::invalid_usage(fmt::format("the other end has another version of tutti (handshake {}, here {})",
                                              static_cast<unsigned char>(got[magic]), kProtocolVersion));
   }
@@ -287,10 +287,10 @@ Status Handshake::verify_proof(Role prover, const std::string& proof) {
   return {};
 }
 
-Result<bool> Handshake::read_more(int socket) {
+Result<bool> Handshake::read_more(ByteStream* stream) {
   buffer_.resize(want_bytes_);
   while (done_bytes_ < want_bytes_) {
-    const ssize_t got = os::kernel().recv(socket, buffer_.data() + done_bytes_, want_bytes_ - done_bytes_);
+    const ssize_t got = stream->recv(buffer_.data() + done_bytes_, want_bytes_ - done_bytes_);
     if (got == 0) return Status::remote("the other end closed the connection during the handshake");
     if (got < 0) {
       if (errno == EINTR) continue;
@@ -299,14 +299,14 @@ Result<bool> Handshake::read_more(int socket) {
     }
     done_bytes_ += static_cast<std::size_t>(got);
     if (state_ == State::kReadProof || state_ == State::kReadWelcome) continue;
-    if (Status s = check_greeting(socket); !s.is_ok()) return s;
+    if (Status s = check_greeting(stream); !s.is_ok()) return s;
   }
   return true;
 }
 
-Result<bool> Handshake::send_more(int socket) {
+Result<bool> Handshake::send_more(ByteStream* stream) {
   while (done_bytes_ < buffer_.size()) {
-    const ssize_t sent = os::kernel().send(socket, buffer_.data() + done_bytes_, buffer_.size() - done_bytes_);
+    const ssize_t sent = stream->send(buffer_.data() + done_bytes_, buffer_.size() - done_bytes_);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (would_block(errno)) return false;

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "net/byte_stream.h"
 
 namespace tutti::internal::net {
 
@@ -48,10 +49,10 @@ class Handshake {
   // `expected_rank`: for the dialler, the rank that must answer; a different one is an error.
   Handshake(Role role, const Secret& secret, const Claim& mine, std::int32_t expected_rank = -1);
 
-  // Reads and writes what the socket allows now. True when finished: then peer() is verified, and the socket holds no
+  // Reads and writes what the stream allows now. True when finished: then peer() is verified, and the stream holds no
   // more bytes of the handshake. kInvalidUsage: the other end is not tutti, another version of it, or does not know the
   // secret. kRemoteError: it closed the connection.
-  Result<bool> advance(int socket);
+  Result<bool> advance(ByteStream* stream);
   // This side has sent its proof, and the other side, which may rely on the connection from now on, has not confirmed
   // it yet.
   [[nodiscard]] bool awaits_welcome() const { return state_ == State::kReadWelcome; }
@@ -77,15 +78,15 @@ class Handshake {
     kDone
   };
   Status enter(State state);
-  Status received(int socket);
-  static void refuse(int socket);
-  static void greet(int socket);
-  Status check_greeting(int socket);
+  Status received(ByteStream* stream);
+  static void refuse(ByteStream* stream);
+  static void greet(ByteStream* stream);
+  Status check_greeting(ByteStream* stream);
   Status read_claim();
   Result<Mac> proof_of(Role role) const;
   Status verify_proof(Role prover, const std::string& proof);
-  Result<bool> read_more(int socket);
-  Result<bool> send_more(int socket);
+  Result<bool> read_more(ByteStream* stream);
+  Result<bool> send_more(ByteStream* stream);
 
   Role role_;
   State state_;

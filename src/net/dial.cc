@@ -11,7 +11,7 @@ Dial::Dial(const std::vector<Address>& targets, const Secret& secret, const Clai
            DialOptions options)
     : secret_(secret), mine_(mine), expected_rank_(expected_rank), options_(options), refused_since_ns_(now_ns()) {
   for (const Address& target : targets) {
-    attempts_.push_back({target, UniqueFd(), Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_),
+    attempts_.push_back({target, ByteStream(), Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_),
                          false, false, false, 0, 0, 0, 1, "", 0, 0, 0, 0, false, false, false});
   }
 }
@@ -22,14 +22,14 @@ void Dial::prepare(PollSet* set) {
   bool may_start = !proven;  // all addresses before this one have failed or are silent
   for (Attempt& attempt : attempts_) {
     if (done()) return;
-    if (!attempt.fd.valid() && may_start && now >= attempt.next_ns) begin(&attempt);
-    attempt.polled = attempt.fd.valid();
+    if (!attempt.stream.valid() && may_start && now >= attempt.next_ns) begin(&attempt);
+    attempt.polled = attempt.stream.valid();
     if (!attempt.polled) {
       if (attempt.started && !proven)
         set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, attempt.next_ns - now) / kNsPerMs + 1));
       continue;
     }
-    attempt.entry = set->add(attempt.fd.get(), attempt.connected ? attempt.handshake.events() : POLLOUT);
+    attempt.entry = set->add(attempt.stream.get(), attempt.connected ? attempt.handshake.events() : POLLOUT);
     const std::int64_t silent_ms = (now - attempt.begun_ns) / kNsPerMs;
     if (proven) continue;
     prepare_second(&attempt, set);
@@ -65,7 +65,7 @@ void Dial::read_second(std::size_t index, const PollSet& set) {
   const Status connected = connect_result(attempt.second.get());
   if (connected.code() == Code::kInProgress) return;
   if (!connected.is_ok()) return fail(&attempt, connected);
-  attempt.fd = std::move(attempt.second);
+  attempt.stream = ByteStream(std::move(attempt.second));
   attempt.begun_ns = attempt.second_ns;
   attempt.polled = false;
   advance(index);
@@ -73,14 +73,14 @@ void Dial::read_second(std::size_t index, const PollSet& set) {
 
 // Neither connection gets an answer.
 bool Dial::is_silent(const Attempt& attempt) {
-  return attempt.fd.valid() && attempt.second_ns != 0 && now_ns() - attempt.second_ns >= kSecondMs * kNsPerMs;
+  return attempt.stream.valid() && attempt.second_ns != 0 && now_ns() - attempt.second_ns >= kSecondMs * kNsPerMs;
 }
 
 void Dial::process(const PollSet& set) {
   for (std::size_t i = 0; i < attempts_.size() && !done(); ++i) {
     Attempt& attempt = attempts_[i];
-    if (attempt.fd.valid() && !attempt.connected) read_second(i, set);
-    if (!attempt.polled || !attempt.fd.valid()) continue;
+    if (attempt.stream.valid() && !attempt.connected) read_second(i, set);
+    if (!attempt.polled || !attempt.stream.valid()) continue;
     attempt.polled = false;
     if (set.ready(attempt.entry) != 0) {
       advance(i);
@@ -124,7 +124,7 @@ bool Dial::gone_for(std::int64_t ms) const {
   if (connected()) return false;
   if (doubts() && is_absent(attempts_.front())) {
     return std::all_of(attempts_.begin() + 1, attempts_.end(),
-                       [](const Attempt& a) { return a.fd.valid() ? is_silent(a) : !a.error.empty(); });
+                       [](const Attempt& a) { return a.stream.valid() ? is_silent(a) : !a.error.empty(); });
   }
   return std::all_of(attempts_.begin(), attempts_.end(), is_absent);
 }
@@ -148,12 +148,13 @@ bool Dial::unreachable() const {
 
 // The answering side is slow, but may be the peer.
 bool Dial::connected() const {
-  return std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return a.fd.valid() && a.connected; });
+  return std::any_of(attempts_.begin(), attempts_.end(),
+                     [](const Attempt& a) { return a.stream.valid() && a.connected; });
 }
 
 bool Dial::proven() const {
   return std::any_of(attempts_.begin(), attempts_.end(),
-                     [](const Attempt& a) { return a.fd.valid() && a.handshake.awaits_welcome(); });
+                     [](const Attempt& a) { return a.stream.valid() && a.handshake.awaits_welcome(); });
 }
 
 bool Dial::all_failed() const {
@@ -190,7 +191,7 @@ void Dial::begin(Attempt* attempt) {
   attempt->handshake = Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_);
   Result<UniqueFd> fd = start_connect(attempt->address);
   if (fd.is_ok()) {
-    attempt->fd = std::move(fd).value();
+    attempt->stream = ByteStream(std::move(fd).value());
     shortage_.end();
     return;
   }
@@ -217,7 +218,7 @@ void Dial::fail(Attempt* attempt, const Status& why) {
   // A process listens there, even if it is not the peer. A local shortage says nothing about the peer.
   if (attempt->reached) refused_since_ns_ = now_ns();
   if (why.is_exhaustion()) shortage_.note(why);
-  attempt->fd.reset();
+  attempt->stream.reset();
   attempt->second.reset();
   attempt->error = why.message();
   attempt->next_ns = now_ns() + attempt->backoff_ms * kNsPerMs;
@@ -227,19 +228,19 @@ void Dial::fail(Attempt* attempt, const Status& why) {
 void Dial::advance(std::size_t index) {
   Attempt& attempt = attempts_[index];
   if (!attempt.connected) {
-    const Status connected = connect_result(attempt.fd.get());
+    const Status connected = connect_result(attempt.stream.get());
     if (connected.code() == Code::kInProgress) return;
     if (!connected.is_ok()) return fail(&attempt, connected);
     attempt.connected = true;
   }
-  Result<bool> finished = attempt.handshake.advance(attempt.fd.get());
+  Result<bool> finished = attempt.handshake.advance(&attempt.stream);
   if (!finished.is_ok()) return fail(&attempt, finished.status());
   if (*finished) {
-    socket_ = std::move(attempt.fd);
+    stream_ = std::move(attempt.stream);
   } else if (attempt.handshake.awaits_welcome()) {
     for (Attempt& other : attempts_) {
       other.second.reset();
-      if (&other != &attempt) other.fd.reset();
+      if (&other != &attempt) other.stream.reset();
     }
   }
 }

@@ -7,6 +7,7 @@
 
 #include "net/address.h"
 #include "net/auth.h"
+#include "net/byte_stream.h"
 #include "net/shortage.h"
 #include "net/socket.h"
 #include "os/clock.h"
@@ -38,9 +39,9 @@ class Dial {
 
   void prepare(PollSet* set);
   void process(const PollSet& set);
-  [[nodiscard]] bool done() const { return socket_.valid(); }
+  [[nodiscard]] bool done() const { return stream_.valid(); }
   // REQUIRES: done().
-  UniqueFd take() { return std::move(socket_); }
+  ByteStream take() { return std::move(stream_); }
   // True if every address has refused or was unreachable since `ms` milliseconds, and none is pending. An address that
   // swallows everything proves nothing: a listener whose queue is full does so, or a host that is cut off.
   [[nodiscard]] bool refused_for(std::int64_t ms) const;
@@ -80,7 +81,7 @@ class Dial {
  private:
   struct Attempt {
     Address address;
-    UniqueFd fd;
+    ByteStream stream;
     Handshake handshake;
     bool connected = false;
     bool started = false;  // ever
@@ -119,7 +120,7 @@ class Dial {
   std::int32_t expected_rank_;
   DialOptions options_;
   std::vector<Attempt> attempts_;
-  UniqueFd socket_;
+  ByteStream stream_;
   std::int64_t refused_since_ns_ = 0;
   Shortage shortage_;
 };

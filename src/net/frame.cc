@@ -30,14 +30,14 @@ std::string with_length(const std::string& body) {
 
 }  // namespace
 
-Result<FrameReader::Progress> FrameReader::read(int socket) {
+Result<FrameReader::Progress> FrameReader::read(ByteStream* stream) {
   for (;;) {
     const std::size_t length = in_body_ ? load_length(head_) : sizeof head_;
     if (in_body_ && have_ == length) return Progress::kFrame;
     if (in_body_ && body_.size() == have_) body_.resize(std::min(length, have_ + kGrowBytes));
     const std::size_t room = (in_body_ ? body_.size() : length) - have_;
     void* target = in_body_ ? static_cast<void*>(body_.data() + have_) : static_cast<void*>(head_ + have_);
-    const ssize_t got = os::kernel().recv(socket, target, room);
+    const ssize_t got = stream->recv(target, room);
     if (got == 0) return Progress::kClosed;
     if (got < 0) {
       if (errno == EINTR) continue;
@@ -70,9 +70,9 @@ void FrameWriter::queue(const std::string& body) {
   bytes_ += with_length(body);
 }
 
-Status FrameWriter::flush(int socket) {
+Status FrameWriter::flush(ByteStream* stream) {
   while (!empty()) {
-    const ssize_t sent = os::kernel().send(socket, bytes_.data() + sent_, bytes_.size() - sent_);
+    const ssize_t sent = stream->send(bytes_.data() + sent_, bytes_.size() - sent_);
     if (sent >= 0) {
       sent_ += static_cast<std::size_t>(sent);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -84,22 +84,31 @@ Status FrameWriter::flush(int socket) {
   return {};
 }
 
-Status send_frame(int socket, const std::string& body, Deadline deadline) {
-  const std::string bytes = with_length(body);
-  return send_all(socket, std::as_bytes(std::span(bytes)), deadline);
+Status send_frame(ByteStream* stream, const std::string& body, Deadline deadline) {
+  FrameWriter writer;
+  writer.queue(body);
+  for (;;) {
+    if (Status s = writer.flush(stream); !s.is_ok() || writer.empty()) return s;
+    if (deadline.passed()) return Status::timeout("timed out while sending a message");
+    PollSet set;
+    set.clear(1000);
+    set.add(*stream, POLLOUT);
+    set.wake_at(deadline);
+    if (Status s = set.wait(); !s.is_ok()) return s;
+  }
 }
 
-Result<std::string> recv_frame(int socket, std::size_t max_bytes, Deadline deadline) {
+Result<std::string> recv_frame(ByteStream* stream, std::size_t max_bytes, Deadline deadline) {
   FrameReader reader(max_bytes);
   for (;;) {
-    Result<FrameReader::Progress> progress = reader.read(socket);
+    Result<FrameReader::Progress> progress = reader.read(stream);
     if (!progress.is_ok()) return progress.status();
     if (*progress == FrameReader::Progress::kFrame) return reader.take();
     if (*progress == FrameReader::Progress::kClosed) return Status::remote("the peer closed the connection");
     if (deadline.passed()) return Status::timeout("timed out while waiting for a message");
     PollSet set;
     set.clear(1000);
-    set.add(socket, POLLIN);
+    set.add(*stream, POLLIN);
     set.wake_at(deadline);
     if (Status s = set.wait(); !s.is_ok()) return s;
   }

@@ -1,5 +1,5 @@
-// Messages over a stream socket: a length of 4 bytes (little endian), then the bytes. Reading takes exactly the frame,
-// so that another part of the code can use the socket after it.
+// Messages over a stream: a length of 4 bytes (little endian), then the bytes. Reading takes exactly the frame,
+// so that another part of the code can use the stream after it.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,12 @@
 #include <string>
 
 #include "base/status.h"
+#include "net/byte_stream.h"
 #include "os/clock.h"
 
 namespace tutti::internal::net {
 
-// Assembles one frame after the other from a non-blocking socket.
+// Assembles one frame after the other from a stream.
 class FrameReader {
  public:
   // Longer frames are refused: kRemoteError.
@@ -20,7 +21,7 @@ class FrameReader {
   enum class Progress { kBlocked, kFrame, kClosed };
   // Reads the available bytes, up to one frame. kFrame: take() it. kClosed: the peer closed (or reset) the connection;
   // an incomplete frame is lost.
-  Result<Progress> read(int socket);
+  Result<Progress> read(ByteStream* stream);
   std::string take();
 
  private:
@@ -31,13 +32,13 @@ class FrameReader {
   std::string body_;
 };
 
-// Queues frames and sends them as the socket accepts bytes.
+// Queues frames and sends them as the stream accepts bytes.
 class FrameWriter {
  public:
   void queue(const std::string& body);
   [[nodiscard]] bool empty() const { return sent_ == bytes_.size(); }
-  // Sends the bytes that the socket accepts now. kRemoteError if the connection is closed.
-  Status flush(int socket);
+  // Sends the bytes that the stream accepts now. kRemoteError if the connection is closed.
+  Status flush(ByteStream* stream);
 
  private:
   std::string bytes_;
@@ -45,8 +46,8 @@ class FrameWriter {
 };
 
 // One frame, waiting until the deadline. kRemoteError if the peer closes.
-Status send_frame(int socket, const std::string& body, Deadline deadline);
-Result<std::string> recv_frame(int socket, std::size_t max_bytes, Deadline deadline);
+Status send_frame(ByteStream* stream, const std::string& body, Deadline deadline);
+Result<std::string> recv_frame(ByteStream* stream, std::size_t max_bytes, Deadline deadline);
 
 // Little-endian packing of frame bodies. Strings carry a length of 4 bytes.
 class Packer {

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "net/address.h"
+#include "net/byte_stream.h"
 #include "os/clock.h"
 #include "os/unique_fd.h"
 
@@ -86,6 +87,7 @@ class PollSet {
     entries_.push_back({fd, events, 0});
     return entries_.size() - 1;
   }
+  std::size_t add(const ByteStream& stream, short events) { return add(stream.get(), events); }
   // The wait ends at `when` at the latest.
   void wake_at(const Deadline& when) { timeout_ms_ = std::min(timeout_ms_, when.left_ms(timeout_ms_)); }
   Status wait();

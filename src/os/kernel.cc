@@ -54,6 +54,8 @@ class RealKernel final : public Kernel {
   }
   ssize_t send(int fd, const void* data, std::size_t size) override { return ::send(fd, data, size, MSG_NOSIGNAL); }
   ssize_t recv(int fd, void* data, std::size_t size) override { return ::recv(fd, data, size, 0); }
+  ssize_t sendmsg(int fd, const msghdr* message) override { return ::sendmsg(fd, message, MSG_NOSIGNAL); }
+  ssize_t recvmsg(int fd, msghdr* message) override { return ::recvmsg(fd, message, 0); }
   int shutdown(int fd, int how) override { return ::shutdown(fd, how); }
 };
 

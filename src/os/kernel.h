@@ -56,6 +56,8 @@ class Kernel {
   virtual int setsockopt(int fd, int level, int name, const void* value, socklen_t length) = 0;
   virtual ssize_t send(int fd, const void* data, std::size_t size) = 0;  // without SIGPIPE
   virtual ssize_t recv(int fd, void* data, std::size_t size) = 0;
+  virtual ssize_t sendmsg(int fd, const msghdr* message) = 0;  // without SIGPIPE
+  virtual ssize_t recvmsg(int fd, msghdr* message) = 0;
   virtual int shutdown(int fd, int how) = 0;
 
  protected:

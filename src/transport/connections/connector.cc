@@ -71,11 +71,11 @@ class SocketConnector final : public Connector {
     int peer = -1;
     ConnectionKind kind = ConnectionKind::kTcp;
     std::vector<std::unique_ptr<net::Dial>> dials;  // one per stream; null once finished
-    std::vector<UniqueFd> sockets;
+    std::vector<net::ByteStream> streams;
   };
   struct Arrived {
     ConnectionKind kind = ConnectionKind::kTcp;
-    std::vector<UniqueFd> sockets;  // by index; those still to come are invalid
+    std::vector<net::ByteStream> streams;  // by index; those still to come are invalid
   };
   // One call.
   struct Attempt {
@@ -201,7 +201,7 @@ Result<bool> SocketConnector::begin_unix(Dialling* dialling, bool shared) const 
   if (targets.empty()) return false;
   dialling->kind = ConnectionKind::kUnix;
   dialling->dials.push_back(dial(targets, dialling->peer, 0, 1, shared));
-  dialling->sockets.resize(1);
+  dialling->streams.resize(1);
   return true;
 }
 
@@ -220,8 +220,8 @@ Status SocketConnector::begin_tcp(Dialling* dialling, bool shared) const {
   const int streams = shared ? 1 : wanted > 0 ? wanted : chosen;
   dialling->kind = ConnectionKind::kTcp;
   dialling->dials.clear();
-  dialling->sockets.clear();
-  dialling->sockets.resize(static_cast<std::size_t>(streams));
+  dialling->streams.clear();
+  dialling->streams.resize(static_cast<std::size_t>(streams));
   for (int i = 0; i < streams; ++i) dialling->dials.push_back(dial(*targets, dialling->peer, i, streams, shared));
   return {};
 }
@@ -268,7 +268,7 @@ Status SocketConnector::advance(const net::PollSet& set, Attempt* attempt) const
       if (!dial) continue;
       dial->process(set);
       if (dial->done()) {
-        entry.sockets[i] = dial->take();
+        entry.streams[i] = dial->take();
         dial.reset();
       } else if (!dial->shortage().is_ok()) {
         return dial->shortage().with_context("connecting to " + who(entry.peer));
@@ -309,16 +309,16 @@ void SocketConnector::sort_in(net::Authenticated connection, const Attempt& atte
   if (attempt.shared && std::find(peers.begin(), peers.end(), rank) == peers.end()) return;
   Arrived& arrived = (*attempt.arrived)[rank];
   const ConnectionKind kind = connection.is_unix ? ConnectionKind::kUnix : ConnectionKind::kTcp;
-  if (arrived.kind != kind || arrived.sockets.size() != peer.count) {
+  if (arrived.kind != kind || arrived.streams.size() != peer.count) {
     arrived = Arrived{};
     arrived.kind = kind;
-    arrived.sockets.resize(peer.count);
+    arrived.streams.resize(peer.count);
   }
   if (!connection.is_unix) {
-    net::watch_silence(connection.socket.get(), silence_limit_ms(settings_));
-    net::set_unpaced_if_local(connection.socket.get());
+    net::watch_silence(connection.stream.get(), silence_limit_ms(settings_));
+    net::set_unpaced_if_local(connection.stream.get());
   }
-  arrived.sockets[peer.index] = std::move(connection.socket);
+  arrived.streams[peer.index] = std::move(connection.stream);
 }
 
 bool SocketConnector::complete(int peer, const Attempt& attempt) {
@@ -328,8 +328,8 @@ bool SocketConnector::complete(int peer, const Attempt& attempt) {
   }
   const auto at = attempt.arrived->find(peer);
   if (at == attempt.arrived->end()) return false;
-  const std::vector<UniqueFd>& sockets = at->second.sockets;
-  return std::all_of(sockets.begin(), sockets.end(), [](const UniqueFd& fd) { return fd.valid(); });
+  const std::vector<net::ByteStream>& streams = at->second.streams;
+  return std::all_of(streams.begin(), streams.end(), [](const net::ByteStream& stream) { return stream.valid(); });
 }
 
 // One round of waiting, of at most kFailureCheckMs.
@@ -431,7 +431,7 @@ PeerConnection SocketConnector::hand_over(int peer, Attempt* attempt) const {
   if (!channel.dialled) {
     Arrived& arrived = attempt->arrived->at(peer);
     channel.kind = arrived.kind;
-    channel.sockets = std::move(arrived.sockets);
+    channel.streams = std::move(arrived.streams);
     attempt->arrived->erase(peer);
     let_reconnect(&channel);
     return channel;
@@ -439,12 +439,12 @@ PeerConnection SocketConnector::hand_over(int peer, Attempt* attempt) const {
   const auto at = std::find_if(attempt->dialling.begin(), attempt->dialling.end(),
                                [&](const Dialling& d) { return d.peer == peer; });
   channel.kind = at->kind;
-  channel.sockets = std::move(at->sockets);
+  channel.streams = std::move(at->streams);
   attempt->dialling.erase(at);
-  for (const UniqueFd& socket : channel.sockets) {
+  for (const net::ByteStream& stream : channel.streams) {
     if (channel.kind == ConnectionKind::kTcp) {
-      net::watch_silence(socket.get(), channel.silence_ms);
-      net::set_unpaced_if_local(socket.get());
+      net::watch_silence(stream.get(), channel.silence_ms);
+      net::set_unpaced_if_local(stream.get());
     }
   }
   let_reconnect(&channel);

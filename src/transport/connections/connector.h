@@ -22,8 +22,8 @@
 #include "base/stall.h"
 #include "join/peer_info.h"
 #include "join/unique_id.h"
+#include "net/byte_stream.h"
 #include "os/clock.h"
-#include "os/unique_fd.h"
 #include "transport/connections/reconnector.h"
 
 namespace tutti::internal {
@@ -39,7 +39,7 @@ struct ConnectionSpec {
   bool across_namespaces = false;
 };
 
-// An authenticated connection to a peer. The sockets are non-blocking.
+// An authenticated connection to a peer.
 struct PeerConnection {
   ConnectionKind kind = ConnectionKind::kTcp;
   int peer = -1;
@@ -48,7 +48,7 @@ struct PeerConnection {
   // Of TCP, if streams are made anew (null: they are not): makes them, and what it must know of the peer.
   std::shared_ptr<Reconnector> reconnector{};
   Reconnector::Peer reconnect_peer{};
-  std::vector<UniqueFd> sockets;  // one Unix socket, or the TCP streams in the same order on both sides
+  std::vector<net::ByteStream> streams;  // one Unix socket, or the TCP streams in the same order on both sides
 };
 
 class Connector {

@@ -45,9 +45,8 @@ std::string message_of(std::uint64_t attempt, std::uint64_t received) {
 }
 
 // It fits into the empty buffer of a new connection.
-bool send_message(int socket, const std::string& message) {
-  return ::send(socket, message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(message.size());
+bool send_message(net::ByteStream* stream, const std::string& message) {
+  return stream->send(message.data(), message.size()) == static_cast<ssize_t>(message.size());
 }
 
 enum class Receipt : std::uint8_t {
@@ -58,10 +57,10 @@ enum class Receipt : std::uint8_t {
 };
 
 // Reads no byte behind the message: those belong to the stream.
-Receipt read_message(int socket, std::string* message) {
+Receipt read_message(net::ByteStream* stream, std::string* message) {
   std::array<char, kMessageBytes> bytes{};
   while (message->size() < kMessageBytes) {
-    const ssize_t got = ::recv(socket, bytes.data(), kMessageBytes - message->size(), MSG_DONTWAIT);
+    const ssize_t got = stream->recv(bytes.data(), kMessageBytes - message->size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && net::would_block(errno)) return Receipt::kWaits;
     if (got <= 0) return got == 0 ? Receipt::kClosed : Receipt::kBroken;
@@ -165,8 +164,7 @@ void Reconnector::prepare(net::PollSet* set) noexcept {
       visit_->prepare(set);
     }
     for (Arrival& arrival : arrivals_) {
-      arrival.entry =
-          set->add(arrival.connection.socket.get(), arrival.message.size() < kMessageBytes ? POLLIN : POLLRDHUP);
+      arrival.entry = set->add(arrival.connection.stream, arrival.message.size() < kMessageBytes ? POLLIN : POLLRDHUP);
       arrival.polled = true;
     }
     if (busy_) prepare_streams(set);
@@ -183,8 +181,8 @@ void Reconnector::prepare_streams(net::PollSet* set) {
       if (!stream.repair) continue;
       Repair& repair = *stream.repair;
       repair.polled = false;
-      if (repair.socket.valid()) {
-        repair.entry = set->add(repair.socket.get(), POLLIN);
+      if (repair.stream.valid()) {
+        repair.entry = set->add(repair.stream, POLLIN);
         repair.polled = true;
         if (link.peer.silence_ms > 0) set->wake_at(Deadline::after_ms(net::silence_look_ms(link.peer.silence_ms)));
         continue;  // the peer has as long as it lives
@@ -257,7 +255,7 @@ void Reconnector::take_in(const net::PollSet& set) {
 
 // True: nothing more is to do with it.
 bool Reconnector::advance(Arrival* arrival) {
-  switch (read_message(arrival->connection.socket.get(), &arrival->message)) {
+  switch (read_message(&arrival->connection.stream, &arrival->message)) {
     case Receipt::kWaits: return false;
     case Receipt::kClosed:
     case Receipt::kBroken: return true;
@@ -274,19 +272,19 @@ bool Reconnector::accept(Arrival* arrival, std::uint64_t attempt, std::uint64_t 
     return peer.communicator == claim.communicator && peer.job_rank == claim.rank;
   });
   // This side may still be making the link.
-  if (at == links_.end()) return is_closed(arrival->connection.socket.get());
+  if (at == links_.end()) return is_closed(arrival->connection.stream.get());
   Link& link = at->second;
   const std::size_t index = claim.index;
   if (index >= link.streams.size() || link.link->condition(index).state == StreamState::kOver) return true;
   Stream& stream = link.streams[index];
   if (link.peer.dialled) {
     if (attempt == stream.connected) link.link->note_end(index, true);
-    if (attempt == stream.tried && stream.repair && stream.repair->socket.valid()) end_attempt(stream.repair.get());
+    if (attempt == stream.tried && stream.repair && stream.repair->stream.valid()) end_attempt(stream.repair.get());
     busy_ = true;
     return true;
   }
   if (attempt <= stream.connected || attempt - stream.connected > kMostSkipped) {
-    (void)send_message(arrival->connection.socket.get(), message_of(stream.connected + 1, 0));
+    (void)send_message(&arrival->connection.stream, message_of(stream.connected + 1, 0));
     return true;
   }
   unwatch(index, link);
@@ -297,9 +295,9 @@ bool Reconnector::accept(Arrival* arrival, std::uint64_t attempt, std::uint64_t 
     stream.repair->unreached_ns = now_ns();
   }
   busy_ = true;
-  if (!send_message(arrival->connection.socket.get(), message_of(attempt, here))) return true;
+  if (!send_message(&arrival->connection.stream, message_of(attempt, here))) return true;
   stream.connected = attempt;
-  resume(at->first, &link, index, std::move(arrival->connection.socket), received);
+  resume(at->first, &link, index, std::move(arrival->connection.stream), received);
   return true;
 }
 
@@ -322,9 +320,9 @@ void Reconnector::advance(std::uint64_t id, Link* link, std::size_t index, const
     stream.repair->unreached_ns = condition.since_ns;
   }
   Repair& repair = *stream.repair;
-  if (repair.socket.valid()) {
+  if (repair.stream.valid()) {
     const std::int64_t silence_ms = link->peer.silence_ms;
-    if (silence_ms > 0 && net::is_silent(repair.socket.get(), silence_ms)) end_attempt(&repair);
+    if (silence_ms > 0 && net::is_silent(repair.stream.get(), silence_ms)) end_attempt(&repair);
     if (std::exchange(repair.polled, false) && set.ready(repair.entry) != 0) read_answer(id, link, index);
     return;
   }
@@ -372,25 +370,25 @@ std::unique_ptr<net::Dial> Reconnector::dial(const Link& link, std::size_t index
 void Reconnector::dialled(Link* link, std::size_t index) {
   Stream& stream = link->streams[index];
   Repair& repair = *stream.repair;
-  UniqueFd socket = repair.dial->take();
+  net::ByteStream made = repair.dial->take();
   repair.dial.reset();
   repair.next_ns = now_ns() + (link->peer.dialled ? kAgainMs : kAskAgainMs) * kNsPerMs;
   repair.unreached_ns = repair.next_ns;
   if (!link->peer.dialled) {
-    (void)send_message(socket.get(), message_of(stream.connected, 0));
+    (void)send_message(&made, message_of(stream.connected, 0));
     return;
   }
   unwatch(index, *link);
   const std::uint64_t received = link->link->stop(index);
-  if (!send_message(socket.get(), message_of(++stream.tried, received))) return;
-  net::watch_silence(socket.get(), link->peer.silence_ms);
+  if (!send_message(&made, message_of(++stream.tried, received))) return;
+  net::watch_silence(made.get(), link->peer.silence_ms);
   repair.answer.clear();
   repair.ended_here = false;
-  repair.socket = std::move(socket);
+  repair.stream = std::move(made);
 }
 
 void Reconnector::dial_again(Repair* repair) {
-  repair->socket.reset();
+  repair->stream.reset();
   repair->unreached_ns = now_ns();
   repair->next_ns = now_ns() + kAgainMs * kNsPerMs;
 }
@@ -398,7 +396,7 @@ void Reconnector::dial_again(Repair* repair) {
 // The answer, and bytes behind it, may have arrived. read_answer() comes to them next.
 void Reconnector::end_attempt(Repair* repair) {
   repair->ended_here = true;
-  (void)::shutdown(repair->socket.get(), SHUT_RDWR);
+  (void)::shutdown(repair->stream.get(), SHUT_RDWR);
 }
 
 // Bytes of the stream may follow the answer, and the peer may rely on them once this side's kernel has them. So this
@@ -406,7 +404,7 @@ void Reconnector::end_attempt(Repair* repair) {
 void Reconnector::read_answer(std::uint64_t id, Link* link, std::size_t index) {
   Stream& stream = link->streams[index];
   Repair& repair = *stream.repair;
-  const Receipt reading = read_message(repair.socket.get(), &repair.answer);
+  const Receipt reading = read_message(&repair.stream, &repair.answer);
   if (reading == Receipt::kWaits) return;
   if (reading != Receipt::kDone) {
     dial_again(&repair);
@@ -424,16 +422,17 @@ void Reconnector::read_answer(std::uint64_t id, Link* link, std::size_t index) {
   }
   if (attempt != stream.tried) return give_up(link, index, ": protocol error: an answer to another attempt");
   stream.connected = attempt;
-  resume(id, link, index, std::move(repair.socket), received);
+  resume(id, link, index, std::move(repair.stream), received);
 }
 
 // ---- Both -----------------------------------------------------------------------------------------
 
-void Reconnector::resume(std::uint64_t id, Link* link, std::size_t index, UniqueFd socket, std::uint64_t received) {
+void Reconnector::resume(std::uint64_t id, Link* link, std::size_t index, net::ByteStream made,
+                         std::uint64_t received) {
   Stream& stream = link->streams[index];
-  net::watch_silence(socket.get(), link->peer.silence_ms);
-  net::set_unpaced_if_local(socket.get());
-  auto again = link->link->resume(index, std::move(socket), received);
+  net::watch_silence(made.get(), link->peer.silence_ms);
+  net::set_unpaced_if_local(made.get());
+  auto again = link->link->resume(index, std::move(made), received);
   if (!again.is_ok()) return give_up(link, index, ": " + again.status().message());
   constexpr double kBytesOfKb = 1000;
   log::info(fmt::format("rank {}: tcp connection made anew after {} ms, {} kB sent again", link->peer.rank,

@@ -60,9 +60,9 @@ class ReconnectingLink {
   // Ends the connection of the stream for good: keeps what the kernel has received. Returns how many bytes of the
   // stream this side has received.
   virtual std::uint64_t stop(std::size_t stream) = 0;
-  // After stop(): the stream continues over `socket`, first with the bytes behind the first `received`, which the peer
+  // After stop(): the stream continues over `made`, first with the bytes behind the first `received`, which the peer
   // has. Returns how many bytes these are. Errors: this side does not have them any more; kSystemError.
-  virtual Result<std::uint64_t> resume(std::size_t stream, UniqueFd socket, std::uint64_t received) = 0;
+  virtual Result<std::uint64_t> resume(std::size_t stream, net::ByteStream made, std::uint64_t received) = 0;
   // Sends them again as far as the kernel has room. True: none is left, or the stream is not whole.
   virtual bool resend(std::size_t stream) = 0;
   // The stream fails for the reason of its break, and `why` it could not be made anew.
@@ -110,9 +110,9 @@ class Reconnector {
   struct Repair {
     ReconnectingLink::Condition broken;
     std::unique_ptr<net::Dial> dial;
-    UniqueFd socket;  // on which this side has sent its position, and waits for the peer's
+    net::ByteStream stream;  // on which this side has sent its position, and waits for the peer's
     std::string answer;
-    bool ended_here = false;            // `socket`, because the peer, or its host, no longer has the connection
+    bool ended_here = false;            // `stream`, because the peer, or its host, no longer has the connection
     std::int64_t next_ns = 0;           // no dial before
     std::int64_t dialled_ns = 0;        // when `dial` began
     std::int64_t unreached_ns = 0;      // since then the peer's host has not been reached
@@ -155,7 +155,7 @@ class Reconnector {
   static void dial_again(Repair* repair);
   static void end_attempt(Repair* repair);
   void read_answer(std::uint64_t id, Link* link, std::size_t stream) TUTTI_REQUIRES(mutex_);
-  void resume(std::uint64_t id, Link* link, std::size_t stream, UniqueFd socket, std::uint64_t received)
+  void resume(std::uint64_t id, Link* link, std::size_t stream, net::ByteStream made, std::uint64_t received)
       TUTTI_REQUIRES(mutex_);
   static void give_up(Link* link, std::size_t stream, const std::string& why);
   [[nodiscard]] std::unique_ptr<net::Dial> dial(const Link& link, std::size_t stream) const;

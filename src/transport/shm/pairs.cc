@@ -78,7 +78,7 @@ Status ShmPairs::add(int job_rank, PeerConnection channel, const LinkOwner& owne
   }
   const shm::Pair::Self self{owner.ranks.rank, channel.dialled ? shm::Placing::kSecond : shm::Placing::kFirst,
                              owner.ranks.node};
-  auto pair = shm::Pair::create(std::move(channel.sockets[0]), owner.wakeup_fd, job_rank, self);
+  auto pair = shm::Pair::create(channel.streams[0].release(), owner.wakeup_fd, job_rank, self);
   if (!pair.is_ok()) return pair.status().with_context(fmt::format("shared memory with rank {}", channel.peer));
   set(job_rank, {State::kMade, std::move(*pair)});
   return {};

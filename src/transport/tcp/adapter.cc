@@ -38,7 +38,7 @@ class TcpTransport final : public PlainTransport {
           transport::tcp::Reconnect{std::move(channel.reconnector), std::move(channel.reconnect_peer), &owner.failure,
                                     owner.ranks.settings.reconnect_ms, owner.wakeup_fd.fd()};
     }
-    return transport::tcp::make_link(std::move(channel.sockets), options);
+    return transport::tcp::make_link(std::move(channel.streams), options);
   }
 };
 

@@ -14,7 +14,7 @@
 #include "base/event_fd.h"
 #include "net/socket.h"
 #include "os/clock.h"
-#include "transport/tcp/stream_io.h"
+#include "transport/tcp/stream_errors.h"
 
 namespace tutti::internal::transport::tcp {
 namespace {
@@ -41,9 +41,9 @@ int error_of(int fd) {
 
 }  // namespace
 
-KeptStreams::KeptStreams(std::vector<UniqueFd> sockets, const Options& options)
-    : options_(options), count_(sockets.size()), streams_(sockets.size()) {
-  for (std::size_t i = 0; i < count_; ++i) streams_[i].socket = std::move(sockets[i]);
+KeptStreams::KeptStreams(std::vector<net::ByteStream> streams, const Options& options)
+    : options_(options), count_(streams.size()), streams_(streams.size()) {
+  for (std::size_t i = 0; i < count_; ++i) streams_[i].bytes = std::move(streams[i]);
 }
 
 Status KeptStreams::begin() {
@@ -56,7 +56,7 @@ Status KeptStreams::begin() {
 KeptStreams::~KeptStreams() {
   if (begun_) options_.reconnect->reconnector->remove(this);
   const MutexLock lock(mutex_);
-  for (const Stream& stream : streams_) net::limit_lost_bytes(stream.socket.get());
+  for (const Stream& stream : streams_) net::limit_lost_bytes(stream.bytes.get());
 }
 
 // ---- For the lanes --------------------------------------------------------------------------------
@@ -73,10 +73,10 @@ void KeptStreams::break_stream(Stream* stream, State state, Status cause) {
 
 bool KeptStreams::release(Stream* stream) {
   int unacknowledged = 0;
-  const bool known = ::ioctl(stream->socket.get(), SIOCOUTQ, &unacknowledged) == 0;
+  const bool known = ::ioctl(stream->bytes.get(), SIOCOUTQ, &unacknowledged) == 0;
   // Looks at the state last: a connection that lives now has lived before.
-  if (!known || is_dead(stream->socket.get())) {
-    break_stream(stream, State::kBroken, lost_while(options_.peer, "sending", error_of(stream->socket.get())));
+  if (!known || is_dead(stream->bytes.get())) {
+    break_stream(stream, State::kBroken, lost_while(options_.peer, "sending", error_of(stream->bytes.get())));
     return false;
   }
   // The connection's first bytes, which are not the stream's, may count as well.
@@ -96,7 +96,7 @@ std::size_t KeptStreams::room_for(Stream* stream, std::size_t n) {
 bool KeptStreams::send_again(Stream* stream) {
   while (stream->written < stream->ring.end()) {
     const std::span<const std::byte> piece = stream->ring.piece(stream->written);
-    const ssize_t sent = ::send(stream->socket.get(), piece.data(), piece.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = stream->bytes.send(piece.data(), piece.size());
     if (sent < 0 && !is_temporary(errno)) {
       break_stream(stream, State::kBroken, lost_while(options_.peer, "sending", errno));
     }
@@ -114,7 +114,7 @@ ssize_t KeptStreams::write(std::size_t index, const std::byte* head, std::size_t
   const std::size_t room = room_for(&stream, head_bytes + n);
   stream.lacks_room = room <= head_bytes;
   if (stream.lacks_room) return try_later();
-  const ssize_t sent = write_stream(stream.socket.get(), head, head_bytes, payload, std::min(n, room - head_bytes));
+  const ssize_t sent = stream.bytes.send(head, head_bytes, payload, std::min(n, room - head_bytes));
   if (sent < 0) {
     if (is_temporary(errno)) return sent;
     break_stream(&stream, State::kBroken, lost_while(options_.peer, "sending", errno));
@@ -146,7 +146,7 @@ ssize_t KeptStreams::read(std::size_t index, std::byte* destination, std::size_t
     return static_cast<ssize_t>(first + second);
   }
   if (stream.stopped) return try_later();
-  const ssize_t got = read_stream(stream.socket.get(), destination, n, behind, more);
+  const ssize_t got = stream.bytes.recv(destination, n, behind, more);
   if (got > 0) {
     stream.received += static_cast<std::size_t>(got);
     return got;
@@ -172,7 +172,7 @@ void KeptStreams::look_for_silence(std::int64_t now) {
   if (options_.silence_ms == 0 || now < next_look_ns_) return;
   next_look_ns_ = now + net::silence_look_ms(options_.silence_ms) * kNsPerMs;
   for (Stream& stream : streams_) {
-    if (stream.state != State::kWhole || !net::is_silent(stream.socket.get(), options_.silence_ms)) continue;
+    if (stream.state != State::kWhole || !net::is_silent(stream.bytes.get(), options_.silence_ms)) continue;
     break_stream(&stream, State::kBroken, lost_while(options_.peer, "receiving", ETIMEDOUT));
   }
 }
@@ -187,7 +187,7 @@ bool KeptStreams::arm(std::vector<int>* fds, bool* changed) {
     Stream& stream = streams_[i];
     quiet = quiet && !(stream.lacks_room && stream.state == State::kWhole);
     if (!stream.retired.valid()) continue;
-    (*fds)[i] = stream.socket.get();
+    (*fds)[i] = stream.bytes.get();
     stream.retired.reset();
     *changed = true;
   }
@@ -212,7 +212,7 @@ bool KeptStreams::is_sent(Stream* stream) {
   if (is_done(*stream)) return true;
   if (!kernel_has_all(stream)) return false;
   int unsent = 0;
-  return ::ioctl(stream->socket.get(), SIOCOUTQNSD, &unsent) == 0 && unsent == 0;
+  return ::ioctl(stream->bytes.get(), SIOCOUTQNSD, &unsent) == 0 && unsent == 0;
 }
 
 bool KeptStreams::is_flushed(Stream* stream) {
@@ -240,15 +240,15 @@ bool KeptStreams::flushed() {
 void KeptStreams::leave() noexcept {
   const MutexLock lock(mutex_);
   over_ = true;
-  for (const Stream& stream : streams_) net::end_silence_watch(stream.socket.get());
+  for (const Stream& stream : streams_) net::end_silence_watch(stream.bytes.get());
 }
 
 void KeptStreams::revoke() noexcept {
   const MutexLock lock(mutex_);
   over_ = true;
   for (const Stream& stream : streams_) {
-    net::end_silence_watch(stream.socket.get());
-    (void)::shutdown(stream.socket.get(), SHUT_WR);
+    net::end_silence_watch(stream.bytes.get());
+    (void)::shutdown(stream.bytes.get(), SHUT_WR);
   }
 }
 
@@ -256,7 +256,7 @@ void KeptStreams::revoke() noexcept {
 
 int KeptStreams::socket(std::size_t index) const {
   const MutexLock lock(mutex_);
-  return streams_[index].socket.get();
+  return streams_[index].bytes.get();
 }
 
 ReconnectingLink::Condition KeptStreams::condition(std::size_t index) const {
@@ -269,7 +269,7 @@ void KeptStreams::note_end(std::size_t index, bool both_directions) {
   const MutexLock lock(mutex_);
   Stream& stream = streams_[index];
   if (!both_directions) return break_stream(&stream, State::kEnded, closed_by(options_.peer));
-  const int error = stream.state == State::kWhole ? error_of(stream.socket.get()) : 0;
+  const int error = stream.state == State::kWhole ? error_of(stream.bytes.get()) : 0;
   break_stream(&stream, State::kBroken,
                error == 0 ? closed_by(options_.peer) : lost_while(options_.peer, "receiving", error));
 }
@@ -286,13 +286,13 @@ std::uint64_t KeptStreams::stop(std::size_t index) {
 // After shutdown(2) the kernel acknowledges nothing more: what it has acknowledged, which the peer does not keep, is
 // read here.
 void KeptStreams::fetch_rest(Stream* stream) {
-  (void)::shutdown(stream->socket.get(), SHUT_RDWR);
+  (void)::shutdown(stream->bytes.get(), SHUT_RDWR);
   std::vector<std::byte>& unread = stream->unread;
   std::size_t size = unread.size();
   try {
     for (;;) {
       unread.resize(size + kFetchBytes);
-      const ssize_t got = ::recv(stream->socket.get(), unread.data() + size, kFetchBytes, MSG_DONTWAIT);
+      const ssize_t got = stream->bytes.recv(unread.data() + size, kFetchBytes);
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) break;
       size += static_cast<std::size_t>(got);
@@ -305,22 +305,22 @@ void KeptStreams::fetch_rest(Stream* stream) {
   unread.resize(size);
 }
 
-Result<std::uint64_t> KeptStreams::resume(std::size_t index, UniqueFd socket, std::uint64_t received) {
+Result<std::uint64_t> KeptStreams::resume(std::size_t index, net::ByteStream made, std::uint64_t received) {
   const MutexLock lock(mutex_);
   Stream& stream = streams_[index];
   if (received < stream.ring.begin() || received > stream.ring.end()) {
     return Status::internal("protocol error: the peer has received more, or less, than was sent");
   }
-  if (Status s = prepare_stream(socket.get(), options_); !s.is_ok()) return s;
-  if (!stream.retired.valid()) stream.retired = std::move(stream.socket);
-  stream.socket = std::move(socket);
+  if (Status s = prepare_stream(made.get(), options_); !s.is_ok()) return s;
+  if (!stream.retired.valid()) stream.retired = stream.bytes.release();
+  stream.bytes = std::move(made);
   stream.ring.release(received);
   stream.written = received;
   stream.state = State::kWhole;
   stream.stopped = false;
   stream.lacks_room = false;
   if (over_) {
-    (void)::shutdown(stream.socket.get(), SHUT_WR);
+    (void)::shutdown(stream.bytes.get(), SHUT_WR);
   } else {
     reconnects_.fetch_add(1, std::memory_order_relaxed);
   }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "net/byte_stream.h"
 #include "os/mutex.h"
 #include "os/unique_fd.h"
 #include "transport/connections/reconnector.h"
@@ -31,7 +32,7 @@ namespace tutti::internal::transport::tcp {
 class KeptStreams final : public ReconnectingLink {
  public:
   // REQUIRES: options.reconnect. begin() must follow.
-  KeptStreams(std::vector<UniqueFd> sockets, const Options& options);
+  KeptStreams(std::vector<net::ByteStream> streams, const Options& options);
   ~KeptStreams() override;
   KeptStreams(const KeptStreams&) = delete;
   KeptStreams& operator=(const KeptStreams&) = delete;
@@ -39,7 +40,7 @@ class KeptStreams final : public ReconnectingLink {
   Status begin();
 
   // ---- For the lanes.
-  // As write_stream() and read_stream(). While a stream has no connection, they fail with EAGAIN.
+  // As send() and recv() of ByteStream. While a stream has no connection, they fail with EAGAIN.
   ssize_t write(std::size_t stream, const std::byte* head, std::size_t head_bytes, const std::byte* payload,
                 std::size_t n) TUTTI_EXCLUDES(mutex_);
   ssize_t read(std::size_t stream, std::byte* destination, std::size_t n, std::byte* behind = nullptr,
@@ -65,14 +66,14 @@ class KeptStreams final : public ReconnectingLink {
   [[nodiscard]] Condition condition(std::size_t stream) const override TUTTI_EXCLUDES(mutex_);
   void note_end(std::size_t stream, bool both_directions) override TUTTI_EXCLUDES(mutex_);
   std::uint64_t stop(std::size_t stream) override TUTTI_EXCLUDES(mutex_);
-  Result<std::uint64_t> resume(std::size_t stream, UniqueFd socket, std::uint64_t received) override
+  Result<std::uint64_t> resume(std::size_t stream, net::ByteStream made, std::uint64_t received) override
       TUTTI_EXCLUDES(mutex_);
   bool resend(std::size_t stream) override TUTTI_EXCLUDES(mutex_);
   void give_up(std::size_t stream, const std::string& why) override TUTTI_EXCLUDES(mutex_);
 
  private:
   struct Stream {
-    UniqueFd socket;
+    net::ByteStream bytes;
     UniqueFd retired;  // the one before, which an EventSet may watch; closed by arm()
     SentRing ring;
     std::uint64_t written = 0;   // the kernel has the bytes before this position; those behind it must be sent again

@@ -25,10 +25,10 @@ namespace {
 // The pieces of the executor: they stay in the cache between recv(2) and their use, and cost one system call each.
 constexpr std::size_t kPieceBytes = 128 * 1024;
 
-std::vector<int> raw(const std::vector<UniqueFd>& streams) {
+std::vector<int> raw(const std::vector<net::ByteStream>& streams) {
   std::vector<int> fds;
   fds.reserve(streams.size());
-  for (const UniqueFd& stream : streams) fds.push_back(stream.get());
+  for (const net::ByteStream& stream : streams) fds.push_back(stream.get());
   return fds;
 }
 
@@ -45,17 +45,17 @@ LaneTraits make_traits() {
 class TcpLink final : public PlainLink {
  public:
   // Has the streams itself, or they are kept.
-  TcpLink(std::vector<int> fds, std::vector<UniqueFd> streams, std::unique_ptr<KeptStreams> kept,
+  TcpLink(std::vector<int> fds, std::vector<net::ByteStream> streams, std::unique_ptr<KeptStreams> kept,
           const Options& options)
       : fds_(std::move(fds)),
         kept_(std::move(kept)),
         streams_(std::move(streams)),
-        send_(fds_, kept_.get(), options, make_traits()),
-        recv_(fds_, kept_.get(), options, make_traits()) {}
+        send_(streams_, fds_, kept_.get(), options, make_traits()),
+        recv_(streams_, fds_, kept_.get(), options, make_traits()) {}
 
   // Data of a failed connection may never be acknowledged.
   ~TcpLink() override {
-    for (const UniqueFd& stream : streams_) net::limit_lost_bytes(stream.get());
+    for (const net::ByteStream& stream : streams_) net::limit_lost_bytes(stream.get());
   }
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
@@ -76,7 +76,7 @@ class TcpLink final : public PlainLink {
   [[nodiscard]] std::span<const int> wait_fds() const override { return fds_; }
   [[nodiscard]] bool sent() override {
     if (kept_ != nullptr) return kept_->sent();
-    return std::all_of(streams_.begin(), streams_.end(), [](const UniqueFd& stream) {
+    return std::all_of(streams_.begin(), streams_.end(), [](const net::ByteStream& stream) {
       int unsent = 0;
       return ::ioctl(stream.get(), SIOCOUTQNSD, &unsent) != 0 || unsent == 0;
     });
@@ -86,7 +86,7 @@ class TcpLink final : public PlainLink {
   // acknowledgements by up to 40 ms as long as the peer sends nothing. A stream that is made anew has no end before
   // this rank leaves: the peer could not tell it from a break.
   void end_sending() noexcept override {
-    for (const UniqueFd& stream : streams_) {
+    for (const net::ByteStream& stream : streams_) {
       net::end_silence_watch(stream.get());
       (void)::shutdown(stream.get(), SHUT_WR);
     }
@@ -94,7 +94,7 @@ class TcpLink final : public PlainLink {
   // Acknowledged bytes are delivered. A broken connection delivers nothing more.
   bool flushed() override {
     if (kept_ != nullptr) return kept_->flushed();
-    return std::all_of(streams_.begin(), streams_.end(), [](const UniqueFd& stream) {
+    return std::all_of(streams_.begin(), streams_.end(), [](const net::ByteStream& stream) {
       int unacknowledged = 0;
       return ::ioctl(stream.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
     });
@@ -112,7 +112,7 @@ class TcpLink final : public PlainLink {
  private:
   std::vector<int> fds_;
   const std::unique_ptr<KeptStreams> kept_;  // null: streams are not made anew
-  const std::vector<UniqueFd> streams_;      // none if they are kept
+  std::vector<net::ByteStream> streams_;     // none if they are kept
   TcpSend send_;
   TcpRecv recv_;
 };
@@ -134,11 +134,11 @@ Status prepare_stream(int fd, const Options& options) {
   return Status::ok();
 }
 
-Result<std::unique_ptr<Link>> make_link(std::vector<UniqueFd> streams, Options options) {
+Result<std::unique_ptr<Link>> make_link(std::vector<net::ByteStream> streams, Options options) {
   if (streams.empty() || streams.size() > kMaxStreams) {
     return Status::invalid_argument(fmt::format("a tcp link has 1 to {} streams, not {}", kMaxStreams, streams.size()));
   }
-  for (const UniqueFd& stream : streams) {
+  for (const net::ByteStream& stream : streams) {
     if (Status status = prepare_stream(stream.get(), options); !status.is_ok()) {
       return status.with_context(fmt::format("tcp link to rank {}", options.peer));
     }

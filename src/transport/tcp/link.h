@@ -21,7 +21,7 @@
 
 #include "base/failure.h"
 #include "base/status.h"
-#include "os/unique_fd.h"
+#include "net/byte_stream.h"
 #include "transport/connections/reconnector.h"
 #include "transport/transport.h"
 
@@ -56,6 +56,6 @@ Status prepare_stream(int fd, const Options& options);
 // REQUIRES: connected, authenticated sockets with no byte of a frame read yet, in the same order on both
 // sides. Sets them non-blocking and switches Nagle's algorithm off.
 // Errors: kInvalidArgument unless 1 <= streams.size() <= kMaxStreams; kSystemError from the kernel.
-Result<std::unique_ptr<Link>> make_link(std::vector<UniqueFd> streams, Options options);
+Result<std::unique_ptr<Link>> make_link(std::vector<net::ByteStream> streams, Options options);
 
 }  // namespace tutti::internal::transport::tcp

@@ -9,7 +9,7 @@
 #include "base/copy.h"
 #include "os/clock.h"
 #include "transport/end_watch.h"
-#include "transport/tcp/stream_io.h"
+#include "transport/tcp/stream_errors.h"
 
 namespace tutti::internal::transport::tcp {
 namespace {
@@ -27,11 +27,12 @@ constexpr std::size_t kPullBytes = 1024 * 1024;
 
 }  // namespace
 
-TcpRecv::TcpRecv(const std::vector<int>& fds, KeptStreams* kept, const Options& options, const LaneTraits& traits)
+TcpRecv::TcpRecv(std::span<net::ByteStream> streams, const std::vector<int>& fds, KeptStreams* kept,
+                 const Options& options, const LaneTraits& traits)
     : streams_(fds.size()), kept_(kept), peer_(options.peer), silence_(fds, options.silence_ms) {
   traits_ = traits;
   for (std::size_t i = 0; i < fds.size(); ++i) {
-    streams_[i].fd = fds[i];
+    streams_[i].bytes = kept == nullptr ? &streams[i] : nullptr;
     streams_[i].index = i;
     streams_[i].staging = std::make_unique_for_overwrite<std::byte[]>(kStagingBytes);
   }
@@ -97,7 +98,7 @@ void TcpRecv::fill(Stream& stream, std::size_t most) {
   stream.begin = 0;
   const std::size_t room = std::min(most, kStagingBytes - stream.end);
   std::byte* const at = stream.staging.get() + stream.end;
-  const ssize_t result = kept_ == nullptr ? read_stream(stream.fd, at, room) : kept_->read(stream.index, at, room);
+  const ssize_t result = kept_ == nullptr ? stream.bytes->recv(at, room) : kept_->read(stream.index, at, room);
   if (arrived(result)) stream.end += static_cast<std::size_t>(result);
 }
 
@@ -121,7 +122,7 @@ std::size_t TcpRecv::read_direct(std::byte* destination, std::size_t n) {
   stream.begin = stream.end = 0;
   const std::size_t next = wanted == frame_left_ ? kHeaderBytes : 0;
   std::byte* const staging = stream.staging.get();
-  const ssize_t result = kept_ == nullptr ? read_stream(stream.fd, destination, wanted, staging, next)
+  const ssize_t result = kept_ == nullptr ? stream.bytes->recv(destination, wanted, staging, next)
                                           : kept_->read(stream.index, destination, wanted, staging, next);
   if (!arrived(result)) return 0;
   const std::size_t payload = std::min(static_cast<std::size_t>(result), wanted);

@@ -21,8 +21,9 @@ namespace tutti::internal::transport::tcp {
 
 class TcpRecv final : public PlainRecvLane {
  public:
-  // The link owns the descriptors. `kept`: the streams, if they are made anew; else null.
-  TcpRecv(const std::vector<int>& fds, KeptStreams* kept, const Options& options, const LaneTraits& traits);
+  // As TcpSend().
+  TcpRecv(std::span<net::ByteStream> streams, const std::vector<int>& fds, KeptStreams* kept, const Options& options,
+          const LaneTraits& traits);
 
   // Reads ahead, also over the following frames, so that a small message costs at most one recv(2). A view of a few
   // bytes that are not the end of their frame grows with the next call.
@@ -36,7 +37,7 @@ class TcpRecv final : public PlainRecvLane {
  private:
   // Bytes [begin, end) of `staging` are received and not yet consumed.
   struct Stream {
-    int fd = -1;
+    net::ByteStream* bytes = nullptr;
     std::size_t index = 0;
     std::unique_ptr<std::byte[]> staging;
     std::size_t begin = 0;

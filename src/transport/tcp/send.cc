@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "os/clock.h"
-#include "transport/tcp/stream_io.h"
+#include "transport/tcp/stream_errors.h"
 
 namespace tutti::internal::transport::tcp {
 namespace {
@@ -17,8 +17,10 @@ constexpr std::size_t kFramesPerPush = 4;
 
 }  // namespace
 
-TcpSend::TcpSend(std::vector<int> fds, KeptStreams* kept, const Options& options, const LaneTraits& traits)
-    : fds_(std::move(fds)),
+TcpSend::TcpSend(std::span<net::ByteStream> streams, std::vector<int> fds, KeptStreams* kept, const Options& options,
+                 const LaneTraits& traits)
+    : streams_(streams),
+      fds_(std::move(fds)),
       kept_(kept),
       peer_(options.peer),
       peer_end_(fds_.front()),
@@ -70,7 +72,7 @@ void TcpSend::forget_unsent() {
 bool TcpSend::write(std::size_t stream, Frame& frame, const std::byte* payload, std::size_t n) {
   const std::size_t head_bytes = kHeaderBytes - frame.header_sent;
   const std::byte* const head = reinterpret_cast<const std::byte*>(&frame.header) + frame.header_sent;
-  const ssize_t result = kept_ == nullptr ? write_stream(fds_[stream], head, head_bytes, payload, n)
+  const ssize_t result = kept_ == nullptr ? streams_[stream].send(head, head_bytes, payload, n)
                                           : kept_->write(stream, head, head_bytes, payload, n);
   if (result < 0) {
     if (!is_temporary(errno)) status_ = lost_while(peer_, "sending", errno);

@@ -21,8 +21,9 @@ namespace tutti::internal::transport::tcp {
 
 class TcpSend final : public PlainSendLane {
  public:
-  // The link owns the descriptors. `kept`: the streams, if they are made anew; else null.
-  TcpSend(std::vector<int> fds, KeptStreams* kept, const Options& options, const LaneTraits& traits);
+  // The link owns the streams, whose descriptors are `fds`. `kept` has them instead if they are made anew; else null.
+  TcpSend(std::span<net::ByteStream> streams, std::vector<int> fds, KeptStreams* kept, const Options& options,
+          const LaneTraits& traits);
 
   std::size_t push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) override;
   std::span<std::byte> reserve(std::size_t) override { return {}; }
@@ -47,7 +48,8 @@ class TcpSend final : public PlainSendLane {
   // Writes what is left of the header and n bytes of payload; false if the kernel took less.
   bool write(std::size_t stream, Frame& frame, const std::byte* payload, std::size_t n);
 
-  std::vector<int> fds_;
+  const std::span<net::ByteStream> streams_;
+  const std::vector<int> fds_;
   KeptStreams* const kept_;
   int peer_;
   EndWatch peer_end_;

@@ -134,7 +134,7 @@ Result<std::unique_ptr<transport::Link>> VerbsTransport::make_link(PeerConnectio
   const int peer = channel.peer;
   const verbs::PeerPorts ports{peer,          told(peer).ports,    position(rank), position(peer),
                                told(0).rails, told(0).queue_pairs, &owner.failure};
-  auto link = links_->connect(std::move(channel.sockets[0]), rank < peer, ports, deadline);
+  auto link = links_->connect(channel.streams[0].release(), rank < peer, ports, deadline);
   if (link.is_ok()) return link;
   return link.status().with_context(fmt::format("RDMA with rank {}", peer));
 }

@@ -206,6 +206,8 @@ class World final : private os::Kernel, private os::Scheduler {
   int setsockopt(int fd, int level, int name, const void* value, socklen_t length) override;
   ssize_t send(int fd, const void* data, std::size_t size) override;
   ssize_t recv(int fd, void* data, std::size_t size) override;
+  ssize_t sendmsg(int fd, const msghdr* message) override;
+  ssize_t recvmsg(int fd, msghdr* message) override;
   int shutdown(int fd, int how) override;
 
   // ---- Sockets (world_sockets.cc)

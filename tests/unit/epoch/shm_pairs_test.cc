@@ -30,7 +30,7 @@ PeerConnection connection(ConnectionKind kind, UniqueFd* other) {
   PeerConnection channel;
   channel.kind = kind;
   channel.peer = 1;
-  channel.sockets.emplace_back(ends[0]);
+  channel.streams.emplace_back(UniqueFd(ends[0]));
   return channel;
 }
 

@@ -76,7 +76,7 @@ class Sockets {
  private:
   const int buffer_bytes_;
   std::mutex mutex_;
-  std::map<std::pair<int, int>, std::vector<UniqueFd>> ends_;
+  std::map<std::pair<int, int>, std::vector<net::ByteStream>> ends_;
 };
 
 void check_sockets(Family family, int ranks, int streams, std::size_t bytes) {

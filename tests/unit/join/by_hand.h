@@ -16,8 +16,8 @@
 
 namespace tutti::internal::test {
 
-inline UniqueFd connect_to(std::vector<net::Address> addresses, const Secret& secret, const net::Claim& claim,
-                           int expected) {
+inline net::ByteStream connect_to(std::vector<net::Address> addresses, const Secret& secret, const net::Claim& claim,
+                                  int expected) {
   net::Dial dial(std::move(addresses), secret, claim, expected);
   net::PollSet set;
   while (!dial.done()) {

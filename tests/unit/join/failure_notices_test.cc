@@ -284,14 +284,14 @@ TEST_CASE("a gather that one rank does not join times out everywhere and names t
 namespace {
 
 struct Ends {
-  UniqueFd ours;
-  UniqueFd trees;
+  net::ByteStream ours;
+  net::ByteStream trees;
 };
 
 Ends socket_pair() {
   int fds[2] = {-1, -1};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
-  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+  return {net::ByteStream(UniqueFd(fds[0])), net::ByteStream(UniqueFd(fds[1]))};
 }
 
 Deadline soon() {
@@ -302,8 +302,8 @@ int kind_of(const Result<std::string>& frame) {
   return frame.is_ok() && !frame.value().empty() ? frame.value()[0] : 0;
 }
 
-void send(const Ends& ends, const std::string& frame) {
-  REQUIRE(net::send_frame(ends.ours.get(), frame, soon()).is_ok());
+void send(Ends& ends, const std::string& frame) {
+  REQUIRE(net::send_frame(&ends.ours, frame, soon()).is_ok());
 }
 
 }  // namespace
@@ -324,11 +324,11 @@ TEST_CASE("a failure after the end of an all-gather ends no initialisation, here
   Result<std::vector<std::string>> gathered = Status::internal("not yet");
   std::thread gathers([&] { gathered = tree->all_gather("x", soon()); });
   // Rank 0 has all parts, and its last messages arrive together with the parts that rank 1 does not have.
-  CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::FrameKind::kContacts));
-  CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::FrameKind::kParts));
+  CHECK(kind_of(net::recv_frame(&up.ours, 1 << 16, soon())) == static_cast<int>(control::FrameKind::kContacts));
+  CHECK(kind_of(net::recv_frame(&up.ours, 1 << 16, soon())) == static_cast<int>(control::FrameKind::kParts));
   send(down, control::pack_parts(0, {0, 5, RankSet(5, 6), {"x"}}));
   // Without it rank 0 would not have all parts.
-  CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::FrameKind::kParts));
+  CHECK(kind_of(net::recv_frame(&up.ours, 1 << 16, soon())) == static_cast<int>(control::FrameKind::kParts));
   for (const int rank : {2, 3, 4, 0}) send(up, control::pack_parts(0, {0, rank, RankSet(rank, rank + 1), {"x"}}));
   if (dies) {
     REQUIRE(::shutdown(up.ours.get(), SHUT_WR) == 0);
@@ -339,11 +339,11 @@ TEST_CASE("a failure after the end of an all-gather ends no initialisation, here
   INFO(gathered.status().message());
   REQUIRE(gathered.is_ok());
   // Below, all parts come before it.
-  CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::FrameKind::kContacts));
+  CHECK(kind_of(net::recv_frame(&down.ours, 1 << 16, soon())) == static_cast<int>(control::FrameKind::kContacts));
   RankSet places;
-  Result<std::string> frame = net::recv_frame(down.ours.get(), 1 << 16, soon());
+  Result<std::string> frame = net::recv_frame(&down.ours, 1 << 16, soon());
   for (; kind_of(frame) == static_cast<int>(control::FrameKind::kParts);
-       frame = net::recv_frame(down.ours.get(), 1 << 16, soon())) {
+       frame = net::recv_frame(&down.ours, 1 << 16, soon())) {
     net::Unpacker unpacker(frame.value());
     control::Header header;
     control::Parts parts;

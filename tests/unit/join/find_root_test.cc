@@ -119,7 +119,8 @@ TEST_CASE("a host's name is looked up until the root is found") {
       root.process(set);
     }
   });
-  Result<UniqueFd> connection = find_root(place, secret, {false, true}, {1, 2, settings, Deadline::after_ms(60'000)});
+  Result<net::ByteStream> connection =
+      find_root(place, secret, {false, true}, {1, 2, settings, Deadline::after_ms(60'000)});
   found = true;
   acceptor.join();
   CHECK(connection.status().message() == "");
@@ -134,7 +135,8 @@ TEST_CASE("a host without an address is looked up until the time is over, and na
   place.resolve = [](const std::string&, std::uint16_t) -> Result<std::vector<net::Address>> {
     return Status(Code::kSystemError, "cannot resolve host 'the.root'");
   };
-  const Result<UniqueFd> connection = find_root(place, {}, {false, true}, {1, 2, settings, Deadline::after_ms(500)});
+  const Result<net::ByteStream> connection =
+      find_root(place, {}, {false, true}, {1, 2, settings, Deadline::after_ms(500)});
   CHECK(connection.status().code() == Code::kTimeout);
   CHECK(connection.status().message().find("cannot resolve host 'the.root'") != std::string::npos);
 }
@@ -152,7 +154,8 @@ TEST_CASE("a host with several addresses is dialled once, although look-ups chan
     if (++look_ups % 2 == 0) std::swap(found[0], found[1]);
     return found;
   };
-  const Result<UniqueFd> connection = find_root(place, {}, {false, true}, {1, 2, settings, Deadline::after_ms(2000)});
+  const Result<net::ByteStream> connection =
+      find_root(place, {}, {false, true}, {1, 2, settings, Deadline::after_ms(2000)});
   CHECK(connection.status().code() == Code::kTimeout);
   CHECK(look_ups >= 3);
   int connections = 0;
@@ -192,7 +195,7 @@ TEST_CASE("a rank sleeps while the root that it has found by name does not welco
     return std::vector<net::Address>{net::parse_address("127.0.0.1:0").value()};
   };
   const std::int64_t before = sleeps_of_this_thread();
-  const Result<UniqueFd> connection =
+  const Result<net::ByteStream> connection =
       find_root(place, secret, {false, true}, {1, 2, settings, Deadline::after_ms(3000)});
   CHECK(connection.status().code() == Code::kTimeout);
   CHECK(sleeps_of_this_thread() - before < 100);

@@ -55,26 +55,26 @@ bool contains(const std::string& text, const std::string& part) {
 // The steps of join() up to `stage`, by hand; ends the process there.
 [[noreturn]] void die_while_joining(const UniqueIdBytes& id, int rank, int ranks, Stage stage) {
   const RootContact contact = decode_unique_id(id).value();
-  const UniqueFd root = connect_to(contact.addresses, contact.secret, {net::Purpose::kRoot, rank, 0, 1}, -1);
+  net::ByteStream root = connect_to(contact.addresses, contact.secret, {net::Purpose::kRoot, rank, 0, 1}, -1);
   if (stage == Stage::kConnected) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     die();
   }
   // The ranks that look for this rank there find no process: its children cannot connect before it dies.
   const Registration registration = registration_of(rank, ranks, kInitMs, {"127.0.0.1:9"});
-  if (!net::send_frame(root.get(), registration.serialize(), init_deadline()).is_ok()) ::_exit(3);
+  if (!net::send_frame(&root, registration.serialize(), init_deadline()).is_ok()) ::_exit(3);
   if (stage == Stage::kRegistered) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     die();
   }
-  Result<std::string> answer = net::recv_frame(root.get(), 1 << 16, init_deadline());
+  Result<std::string> answer = net::recv_frame(&root, 1 << 16, init_deadline());
   if (!answer.is_ok()) ::_exit(3);
   const Placement placement = Placement::parse(*answer).value();
   if (stage == Stage::kDirectPut || rank == 0) die();
   std::vector<net::Address> parent;
   for (const std::string& text : placement.parent_addresses) parent.push_back(net::parse_address(text).value());
   const Secret session = session_secret(contact.secret, placement.nonce).value();
-  const UniqueFd up = connect_to(parent, session, {net::Purpose::kTree, rank, 0, 1}, tree_parent(rank));
+  const net::ByteStream up = connect_to(parent, session, {net::Purpose::kTree, rank, 0, 1}, tree_parent(rank));
   die();
 }
 

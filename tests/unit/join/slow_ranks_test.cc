@@ -60,12 +60,12 @@ Status gather(ControlTree* tree, int rank, int ranks, std::size_t bytes) {
 // Joins by hand, and connects to its parent late.
 Status join_late(const UniqueIdBytes& id, int rank, int ranks, std::size_t bytes, Job* job) {
   const RootContact contact = decode_unique_id(id).value();
-  UniqueFd root = connect_to(contact.addresses, contact.secret, {net::Purpose::kRoot, rank, 0, 1}, -1);
+  net::ByteStream root = connect_to(contact.addresses, contact.secret, {net::Purpose::kRoot, rank, 0, 1}, -1);
   UniqueFd listener = net::listen_tcp(0, 0).value();
   const std::string own = "127.0.0.1:" + std::to_string(net::local_address(listener.get())->port());
   const Registration registration = registration_of(rank, ranks, kInitMs, {own});
-  if (Status s = net::send_frame(root.get(), registration.serialize(), init_deadline()); !s.is_ok()) return s;
-  Result<std::string> answer = net::recv_frame(root.get(), kMaxPlacementBytes, init_deadline());
+  if (Status s = net::send_frame(&root, registration.serialize(), init_deadline()); !s.is_ok()) return s;
+  Result<std::string> answer = net::recv_frame(&root, kMaxPlacementBytes, init_deadline());
   if (!answer.is_ok()) return answer.status();
   const Placement placement = Placement::parse(*answer).value();
   sleep_ms(kLateMs);
@@ -152,22 +152,22 @@ TEST_CASE("init names a rank that sends too much before the control tree is conn
       return;
     }
     Status& status = statuses[static_cast<std::size_t>(rank)];
-    const UniqueFd root = connect_to(contact.addresses, contact.secret, {net::Purpose::kRoot, rank, 0, 1}, -1);
+    net::ByteStream root = connect_to(contact.addresses, contact.secret, {net::Purpose::kRoot, rank, 0, 1}, -1);
     const Registration registration = registration_of(rank, kRanks, kInitMs, {"127.0.0.1:9"});
-    status = net::send_frame(root.get(), registration.serialize(), init_deadline());
-    const std::string answer = net::recv_frame(root.get(), kMaxPlacementBytes, init_deadline()).value();
+    status = net::send_frame(&root, registration.serialize(), init_deadline());
+    const std::string answer = net::recv_frame(&root, kMaxPlacementBytes, init_deadline()).value();
     if (rank == 1) {
       const Placement placement = Placement::parse(answer).value();
       std::vector<net::Address> parent;
       for (const std::string& text : placement.parent_addresses) parent.push_back(net::parse_address(text).value());
       const Secret session = session_secret(contact.secret, placement.nonce).value();
-      const UniqueFd up = connect_to(parent, session, {net::Purpose::kTree, rank, 0, 1}, 0);
+      net::ByteStream up = connect_to(parent, session, {net::Purpose::kTree, rank, 0, 1}, 0);
       const std::string much(std::size_t{1} << 20, 'x');
       for (int sent_mib = 0; sent_mib < 400; ++sent_mib) {
-        if (!net::send_frame(up.get(), much, init_deadline()).is_ok()) break;
+        if (!net::send_frame(&up, much, init_deadline()).is_ok()) break;
       }
     }
-    (void)net::recv_frame(root.get(), kMaxPlacementBytes, init_deadline());  // until rank 0 has failed
+    (void)net::recv_frame(&root, kMaxPlacementBytes, init_deadline());  // until rank 0 has failed
   });
   CHECK(statuses[0].code() == Code::kRemoteError);
   CHECK(statuses[0].message().find("rank 1 ") != std::string::npos);

@@ -55,7 +55,7 @@ Status join_with(const UniqueIdBytes& id, int rank, int ranks, std::uint32_t pro
     if (Status s = set.wait(); !s.is_ok()) return s;
     dial.process(set);
   }
-  const UniqueFd root = dial.take();
+  net::ByteStream root = dial.take();
   net::Packer packer;
   packer.number(protocol).text(version).number(std::int32_t{rank}).number(std::int32_t{ranks});
   packer.number(std::int32_t{4711}).text("elsewhere");
@@ -66,8 +66,8 @@ Status join_with(const UniqueIdBytes& id, int rank, int ranks, std::uint32_t pro
     packer.text("what this version does not know");
   }
   const Deadline deadline = Deadline::after_ms(kLongMs);
-  if (Status s = net::send_frame(root.get(), packer.bytes(), deadline); !s.is_ok()) return s;
-  Result<std::string> answer = net::recv_frame(root.get(), 1 << 16, deadline);
+  if (Status s = net::send_frame(&root, packer.bytes(), deadline); !s.is_ok()) return s;
+  Result<std::string> answer = net::recv_frame(&root, 1 << 16, deadline);
   if (!answer.is_ok()) return answer.status();
   Result<Placement> placement = Placement::parse(*answer);
   return placement.is_ok() ? placement->status : placement.status();

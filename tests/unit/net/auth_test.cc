@@ -24,14 +24,14 @@ struct Outcome {
 };
 
 struct Sockets {
-  UniqueFd dialler;
-  UniqueFd acceptor;
+  ByteStream dialler;
+  ByteStream acceptor;
 };
 
 Sockets make_sockets() {
   int fds[2] = {-1, -1};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
-  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+  return {ByteStream(UniqueFd(fds[0])), ByteStream(UniqueFd(fds[1]))};
 }
 
 Outcome meet(const Secret& a, const Secret& b, const Claim& dialler, const Claim& acceptor, int expected) {
@@ -40,9 +40,9 @@ Outcome meet(const Secret& a, const Secret& b, const Claim& dialler, const Claim
   Handshake right(Handshake::Role::kAcceptor, b, acceptor);
   Outcome outcome;
   for (int turn = 0; turn < 4; ++turn) {
-    Result<bool> one = left.advance(sockets.dialler.get());
+    Result<bool> one = left.advance(&sockets.dialler);
     if (!one.is_ok()) sockets.dialler.reset();
-    Result<bool> other = right.advance(sockets.acceptor.get());
+    Result<bool> other = right.advance(&sockets.acceptor);
     outcome.dialler = one.status();
     outcome.acceptor = other.status();
     if (!one.is_ok() || !other.is_ok()) return outcome;
@@ -90,44 +90,44 @@ TEST_CASE("an acceptor does not accept its own messages as an answer, nor garbag
   Handshake acceptor(Handshake::Role::kAcceptor, secret_of(1), {Purpose::kLink, 4, 0, 1});
   SECTION("reflection") {
     Handshake dialler(Handshake::Role::kDialler, secret_of(9), {Purpose::kLink, 7, 0, 1}, 4);
-    REQUIRE(dialler.advance(sockets.dialler.get()).is_ok());
-    REQUIRE(acceptor.advance(sockets.acceptor.get()).is_ok());
+    REQUIRE(dialler.advance(&sockets.dialler).is_ok());
+    REQUIRE(acceptor.advance(&sockets.acceptor).is_ok());
     char reply[256];
     const ssize_t got = ::recv(sockets.dialler.get(), reply, sizeof reply, 0);
     REQUIRE(got > 32);
     REQUIRE(::send(sockets.dialler.get(), reply + got - 32, 32, MSG_NOSIGNAL) == 32);
-    Result<bool> done = acceptor.advance(sockets.acceptor.get());
+    Result<bool> done = acceptor.advance(&sockets.acceptor);
     CHECK(done.status().message().find("secret") != std::string::npos);
   }
   SECTION("a claim that was changed on its way") {
     constexpr std::ptrdiff_t kNonceBytes = 32;
     Handshake dialler(Handshake::Role::kDialler, secret_of(1), {Purpose::kLink, 7, 0, 1, 5}, 4);
-    REQUIRE(dialler.advance(sockets.dialler.get()).is_ok());
+    REQUIRE(dialler.advance(&sockets.dialler).is_ok());
     char hello[256];
     const ssize_t got = ::recv(sockets.acceptor.get(), hello, sizeof hello, 0);
     REQUIRE(got > kNonceBytes);
     hello[got - kNonceBytes - 8] ^= 1;  // the communicator's lowest byte
     Sockets changed = make_sockets();
     REQUIRE(::send(changed.dialler.get(), hello, static_cast<std::size_t>(got), MSG_NOSIGNAL) == got);
-    REQUIRE(acceptor.advance(changed.acceptor.get()).is_ok());
+    REQUIRE(acceptor.advance(&changed.acceptor).is_ok());
     char reply[256];
     const ssize_t answered = ::recv(changed.dialler.get(), reply, sizeof reply, 0);
     REQUIRE(::send(sockets.acceptor.get(), reply, static_cast<std::size_t>(answered), MSG_NOSIGNAL) == answered);
-    CHECK(dialler.advance(sockets.dialler.get()).status().message().find("secret") != std::string::npos);
+    CHECK(dialler.advance(&sockets.dialler).status().message().find("secret") != std::string::npos);
   }
   SECTION("the first wrong byte is enough") {
     REQUIRE(::send(sockets.dialler.get(), "G", 1, MSG_NOSIGNAL) == 1);
-    CHECK(acceptor.advance(sockets.acceptor.get()).status().code() == Code::kInvalidUsage);
+    CHECK(acceptor.advance(&sockets.acceptor).status().code() == Code::kInvalidUsage);
   }
   SECTION("another version") {
     REQUIRE(::send(sockets.dialler.get(), "tutti\r\n\x63", 8, MSG_NOSIGNAL) == 8);
-    CHECK(acceptor.advance(sockets.acceptor.get()).status().message().find("version") != std::string::npos);
+    CHECK(acceptor.advance(&sockets.acceptor).status().message().find("version") != std::string::npos);
   }
   SECTION("silence and departure") {
-    Result<bool> waiting = acceptor.advance(sockets.acceptor.get());
+    Result<bool> waiting = acceptor.advance(&sockets.acceptor);
     REQUIRE(waiting.is_ok());
     CHECK_FALSE(*waiting);
     sockets.dialler.reset();
-    CHECK(acceptor.advance(sockets.acceptor.get()).status().code() == Code::kRemoteError);
+    CHECK(acceptor.advance(&sockets.acceptor).status().code() == Code::kRemoteError);
   }
 }

@@ -45,32 +45,32 @@ void turn(Dial* dial, const std::function<void()>& other, const std::function<bo
 class Half {
  public:
   void accept(int listener) {
-    if (!socket_.valid()) {
+    if (!stream_.valid()) {
       Result<UniqueFd> accepted = accept_one(listener);
       REQUIRE(accepted.is_ok());
-      socket_ = std::move(*accepted);
+      stream_ = ByteStream(std::move(*accepted));
     }
     if (readable() && !replied_) {
-      REQUIRE(handshake_.advance(socket_.get()).is_ok());
+      REQUIRE(handshake_.advance(&stream_).is_ok());
       replied_ = true;
     }
   }
   // The dialler has sent its proof.
   [[nodiscard]] bool proof_came() const { return replied_ && readable(); }
   void welcome() {
-    Result<bool> done = handshake_.advance(socket_.get());
+    Result<bool> done = handshake_.advance(&stream_);
     REQUIRE(done.is_ok());
     REQUIRE(*done);
   }
-  void close() { socket_.reset(); }
+  void close() { stream_.reset(); }
 
  private:
   // A message is sent at once, and so arrives at once.
   [[nodiscard]] bool readable() const {
     char byte = 0;
-    return socket_.valid() && ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+    return stream_.valid() && ::recv(stream_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
   }
-  UniqueFd socket_;
+  ByteStream stream_;
   Handshake handshake_{Handshake::Role::kAcceptor, some_secret(), kTheirs};
   bool replied_ = false;
 };

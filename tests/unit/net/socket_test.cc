@@ -22,14 +22,14 @@ using namespace tutti::internal::net;
 namespace {
 
 struct Pair {
-  UniqueFd a;
-  UniqueFd b;
+  ByteStream a;
+  ByteStream b;
 };
 
 Pair make_pair() {
   int fds[2] = {-1, -1};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
-  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+  return {ByteStream(UniqueFd(fds[0])), ByteStream(UniqueFd(fds[1]))};
 }
 
 Deadline soon() {
@@ -54,13 +54,13 @@ TEST_CASE("frames of all sizes arrive complete, in order, and no later byte is r
   const std::array<std::size_t, 6> sizes = {0, 1, 3, 4096, 3'000'000, 2};
   std::thread sender([&] {
     for (const std::size_t size : sizes) {
-      const Status s = send_frame(pair.a.get(), std::string(size, static_cast<char>('a' + size % 26)), soon());
+      const Status s = send_frame(&pair.a, std::string(size, static_cast<char>('a' + size % 26)), soon());
       if (!s.is_ok()) return;
     }
     static_cast<void>(send_all(pair.a.get(), std::as_bytes(std::span("raw", 3)), soon()).is_ok());
   });
   for (const std::size_t size : sizes) {
-    Result<std::string> frame = recv_frame(pair.b.get(), 4'000'000, soon());
+    Result<std::string> frame = recv_frame(&pair.b, 4'000'000, soon());
     CHECK(frame.is_ok());
     if (frame.is_ok()) CHECK(*frame == std::string(size, static_cast<char>('a' + size % 26)));
   }
@@ -72,13 +72,13 @@ TEST_CASE("frames of all sizes arrive complete, in order, and no later byte is r
 
 TEST_CASE("frames that are too long, cut short or late are errors") {
   Pair pair = make_pair();
-  REQUIRE(send_frame(pair.a.get(), std::string(100, 'x'), soon()).is_ok());
-  CHECK(recv_frame(pair.b.get(), 99, soon()).status().code() == Code::kRemoteError);
+  REQUIRE(send_frame(&pair.a, std::string(100, 'x'), soon()).is_ok());
+  CHECK(recv_frame(&pair.b, 99, soon()).status().code() == Code::kRemoteError);
   Pair cut = make_pair();
   REQUIRE(send_all(cut.a.get(), std::as_bytes(std::span("\x0a\0\0\0abc", 7)), soon()).is_ok());
-  CHECK(recv_frame(cut.b.get(), 99, Deadline::after_ms(20)).status().code() == Code::kTimeout);
+  CHECK(recv_frame(&cut.b, 99, Deadline::after_ms(20)).status().code() == Code::kTimeout);
   cut.a.reset();
-  CHECK(recv_frame(cut.b.get(), 99, soon()).status().code() == Code::kRemoteError);
+  CHECK(recv_frame(&cut.b, 99, soon()).status().code() == Code::kRemoteError);
 }
 
 TEST_CASE("a socket's file is removed, and no other file") {

@@ -81,13 +81,13 @@ std::vector<int> all_but(int me, int count) {
 // Sends (own rank, stream) over every socket and checks the answer.
 bool speaks_to_peer(const PeerConnection& channel, int me) {
   const Deadline deadline = Deadline::after_ms(kLongMs);
-  for (std::size_t i = 0; i < channel.sockets.size(); ++i) {
+  for (std::size_t i = 0; i < channel.streams.size(); ++i) {
     const int mine[2] = {me, static_cast<int>(i)};
-    if (!net::send_all(channel.sockets[i].get(), std::as_bytes(std::span(mine)), deadline).is_ok()) return false;
+    if (!net::send_all(channel.streams[i].get(), std::as_bytes(std::span(mine)), deadline).is_ok()) return false;
   }
-  for (std::size_t i = 0; i < channel.sockets.size(); ++i) {
+  for (std::size_t i = 0; i < channel.streams.size(); ++i) {
     int theirs[2] = {-1, -1};
-    if (!test::receive_all(channel.sockets[i].get(), std::as_writable_bytes(std::span(theirs)), deadline)) {
+    if (!test::receive_all(channel.streams[i].get(), std::as_writable_bytes(std::span(theirs)), deadline)) {
       return false;
     }
     if (theirs[0] != channel.peer || theirs[1] != static_cast<int>(i)) return false;
@@ -107,7 +107,7 @@ void check_all_pairs(int count, const Options& options, ConnectionKind kind, std
     bool right = true;
     for (std::size_t i = 0; i < peers.size(); ++i) {
       const PeerConnection& channel = channels.value()[i];
-      right = right && channel.peer == peers[i] && channel.kind == kind && channel.sockets.size() == sockets &&
+      right = right && channel.peer == peers[i] && channel.kind == kind && channel.streams.size() == sockets &&
               channel.dialled == (peers[i] < me) && speaks_to_peer(channel, me);
     }
     if (right) ++good;
@@ -243,7 +243,7 @@ TEST_CASE("connections kept for a communicator are limited, and none are kept fo
   CHECK(kept[0].peer.index == 2);
   CHECK(kept[1].peer.index == 3);
   char byte = 0;
-  const UniqueFd refused = dials[1]->take();
+  const net::ByteStream refused = dials[1]->take();
   CHECK(::recv(refused.get(), &byte, 1, MSG_DONTWAIT) == 0);
 }
 
@@ -328,7 +328,7 @@ TEST_CASE("an unreachable unix socket gives way to TCP") {
     const auto m = static_cast<std::size_t>(me);
     auto channels = ranks[m]->connector->connect({1 - me}, ranks[m]->failure, Deadline::after_ms(kLongMs));
     if (channels.is_ok() && channels->front().kind == ConnectionKind::kTcp)
-      sockets[m] = channels->front().sockets.size();
+      sockets[m] = channels->front().streams.size();
   });
   CHECK(sockets == std::vector<std::size_t>{2, 2});
 }
@@ -374,7 +374,7 @@ TEST_CASE("a departed peer is not waited for") {
 TEST_CASE("a peer that has connected before it left is connected to") {
   auto ranks = make_ranks(3, {.allow_unix = false});
   const net::Address address = net::parse_address(ranks[0]->info.tcp_addresses.front()).value();
-  const UniqueFd socket = net::start_connect(address).value();
+  net::ByteStream stream(net::start_connect(address).value());
   const auto streams = static_cast<std::uint16_t>(1);
   net::Handshake handshake(net::Handshake::Role::kDialler, some_secret(), {net::Purpose::kLink, 1, 0, streams}, 0);
   const Deadline deadline = Deadline::after_ms(kLongMs);
@@ -382,7 +382,7 @@ TEST_CASE("a peer that has connected before it left is connected to") {
   while (!proven && !deadline.passed()) {
     CHECK(ranks[0]->connector->connect({2}, ranks[0]->failure, Deadline::after_ms(20)).status().code() ==
           Code::kTimeout);
-    auto advanced = handshake.advance(socket.get());
+    auto advanced = handshake.advance(&stream);
     // Connecting may take a moment.
     if (advanced.is_ok()) proven = *advanced;
   }

@@ -101,9 +101,9 @@ tcp::Options options_of(Side* side, int peer, const net::Address& peer_address, 
   return options;
 }
 
-void make_link(Side* side, int peer, std::vector<UniqueFd> sockets, const net::Address& peer_address,
+void make_link(Side* side, int peer, std::vector<net::ByteStream> streams, const net::Address& peer_address,
                std::int64_t limit_ms) {
-  auto link = tcp::make_link(std::move(sockets), options_of(side, peer, peer_address, limit_ms));
+  auto link = tcp::make_link(std::move(streams), options_of(side, peer, peer_address, limit_ms));
   INFO(link.status().message());
   REQUIRE(link.is_ok());
   side->link = std::move(*link);
@@ -165,13 +165,13 @@ struct Silent {
   std::vector<UniqueFd> queued;
 };
 
-void reset(UniqueFd fd) {
+void reset(net::ByteStream fd) {
   const linger at_once{1, 0};
   REQUIRE(::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
 }
 
 // Dials rank `to` as rank `from` does for its stream. Whether a connection was authenticated.
-UniqueFd dial_stream(const Side& side, int to, int from, const Secret& secret, std::int64_t longest_ms) {
+net::ByteStream dial_stream(const Side& side, int to, int from, const Secret& secret, std::int64_t longest_ms) {
   const net::Claim claim{net::Purpose::kStream, from, 0, 1, kCommunicator};
   net::Dial dial({address_of(side)}, secret, claim, to, {.patient = true});
   const Deadline deadline = Deadline::after_ms(longest_ms);
@@ -182,7 +182,7 @@ UniqueFd dial_stream(const Side& side, int to, int from, const Secret& secret, s
     (void)set.wait();
     dial.process(set);
   }
-  return dial.done() ? dial.take() : UniqueFd();
+  return dial.done() ? dial.take() : net::ByteStream();
 }
 
 std::string message_of(std::uint64_t attempt, std::uint64_t received) {
@@ -208,7 +208,7 @@ std::uint64_t read_attempt(int fd) {
 
 // Accepts the peer's next connection for its stream, and reads the number of the attempt. Invalid: none has come.
 // REQUIRES: the side's thread does not run.
-UniqueFd accept_stream(Side* side, std::uint64_t* attempt, std::int64_t longest_ms) {
+net::ByteStream accept_stream(Side* side, std::uint64_t* attempt, std::int64_t longest_ms) {
   const Deadline deadline = Deadline::after_ms(longest_ms);
   std::vector<net::Authenticated> arrived;
   while (arrived.empty() && !deadline.passed()) {
@@ -217,9 +217,9 @@ UniqueFd accept_stream(Side* side, std::uint64_t* attempt, std::int64_t longest_
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (arrived.empty()) return {};
-  UniqueFd socket = std::move(arrived.front().socket);
-  *attempt = read_attempt(socket.get());
-  return socket;
+  net::ByteStream stream = std::move(arrived.front().stream);
+  *attempt = read_attempt(stream.get());
+  return stream;
 }
 
 bool is_closed_soon(int fd) {
@@ -308,7 +308,7 @@ TEST_CASE("neither other jobs nor late attempts take over a stream") {
   const int socket = zero.link->wait_fds()[0];
   CHECK_FALSE(dial_stream(zero, 0, 1, secret_of(1), 500).valid());
   // Attempt 0 is as late as can be.
-  const UniqueFd late = dial_stream(zero, 0, 1, secret_of(42), 10'000);
+  const net::ByteStream late = dial_stream(zero, 0, 1, secret_of(42), 10'000);
   REQUIRE(late.valid());
   send_all(late.get(), message_of(0, 0));
   CHECK(read_attempt(late.get()) == 1);  // the next one
@@ -326,14 +326,14 @@ TEST_CASE("the side that dials repeats an attempt if only the accepting side has
   make_link(&one, 0, std::move(b), address_of(zero), 10'000);
   reset(std::move(a.front()));
   std::uint64_t attempt = 0;
-  const UniqueFd first = accept_stream(&zero, &attempt, 10'000);
+  const net::ByteStream first = accept_stream(&zero, &attempt, 10'000);
   REQUIRE(first.valid());
   CHECK(attempt == 1);
   // Rank 0 asks for the stream as it does after its end of `first` has broken, and the answer is lost.
-  const UniqueFd ask = dial_stream(one, 1, 0, secret_of(42), 10'000);
+  const net::ByteStream ask = dial_stream(one, 1, 0, secret_of(42), 10'000);
   REQUIRE(ask.valid());
   send_all(ask.get(), message_of(1, 0));
-  const UniqueFd second = accept_stream(&zero, &attempt, 10'000);
+  const net::ByteStream second = accept_stream(&zero, &attempt, 10'000);
   REQUIRE(second.valid());
   CHECK(attempt == 2);
 }
@@ -350,7 +350,7 @@ TEST_CASE("only a peer that goes on closing connections for a stream has ended i
   REQUIRE(accept_stream(&zero, &attempt, 10'000).valid());
   CHECK(attempt == 2);
   for (const Deadline deadline = Deadline::after_ms(800); !deadline.passed();) {
-    UniqueFd next = accept_stream(&zero, &attempt, 10'000);
+    net::ByteStream next = accept_stream(&zero, &attempt, 10'000);
     REQUIRE(next.valid());
     reset(std::move(next));
   }
@@ -371,13 +371,13 @@ TEST_CASE("a stream is made anew although another member of the job has used its
   Side one(1);
   make_link(&zero, 1, std::move(a), address_of(one), 10'000);
   make_link(&one, 0, std::move(b), address_of(zero), 10'000);
-  const UniqueFd last = dial_stream(zero, 0, 1, secret_of(42), 10'000);
+  const net::ByteStream last = dial_stream(zero, 0, 1, secret_of(42), 10'000);
   REQUIRE(last.valid());
   send_all(last.get(), message_of(std::numeric_limits<std::uint64_t>::max(), 0));
   CHECK(read_attempt(last.get()) == 1);
   CHECK(is_closed_soon(last.get()));
   constexpr std::uint64_t kMany = 1'000'000;
-  UniqueFd other = dial_stream(zero, 0, 1, secret_of(42), 10'000);
+  net::ByteStream other = dial_stream(zero, 0, 1, secret_of(42), 10'000);
   REQUIRE(other.valid());
   send_all(other.get(), message_of(kMany, 0));
   CHECK(read_attempt(other.get()) == kMany);
@@ -392,7 +392,7 @@ TEST_CASE("a connection for a link that is not made yet is dropped when its dial
   Side one(1);
   make_link(&zero, 1, std::move(a), address_of(one), 10'000);
   constexpr int kOther = 2;
-  const UniqueFd early = dial_stream(zero, 0, kOther, secret_of(42), 10'000);
+  const net::ByteStream early = dial_stream(zero, 0, kOther, secret_of(42), 10'000);
   REQUIRE(early.valid());
   send_all(early.get(), message_of(1, 0) + "more");
   pollfd entry{early.get(), POLLIN, 0};
@@ -425,7 +425,7 @@ TEST_CASE("a stream continues over a new socket, or says why not") {
   auto [c, d] = conformance::connected(conformance::Family::kIpv4, 1);
   const auto more = streams.resume(0, std::move(c.front()), 1);
   CHECK(more.status().message() == "protocol error: the peer has received more, or less, than was sent");
-  const auto no_socket = streams.resume(0, UniqueFd(), 0);
+  const auto no_socket = streams.resume(0, net::ByteStream(), 0);
   CHECK(no_socket.status().code() == Code::kSystemError);
   CHECK(no_socket.status().message().find("fcntl of a stream") != std::string::npos);
   CHECK(streams.reconnects() == 0);

@@ -353,7 +353,7 @@ TEST_CASE("positions outside the arena are refused") {
 TEST_CASE("invalid messages are errors of links that are made later") {
   auto [own, theirs] = conformance::connected(conformance::Family::kUnix, 1);
   const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
-  const auto pair = shm::Pair::create(std::move(own[0]), wakeup_fd, 7, {0, shm::Placing::kFirst}).value();
+  const auto pair = shm::Pair::create(own[0].release(), wakeup_fd, 7, {0, shm::Placing::kFirst}).value();
   PairMessage message{PairMessageKind::kOpen, kTurns, 1, 0};
   SECTION("a link before there is an arena") {}
   SECTION("an invalid arena") {

@@ -33,8 +33,8 @@ Pair threads_pair(bool own_processor, bool far) {
 
 SharedEnds::SharedEnds(int node_of_b) {
   auto [sockets_a, sockets_b] = connected(Family::kUnix, 1);
-  a = shm::Pair::create(std::move(sockets_a[0]), wakeup_fd_a, 1, {0, shm::Placing::kFirst}).value();
-  b = shm::Pair::create(std::move(sockets_b[0]), wakeup_fd_b, 0, {1, shm::Placing::kSecond, node_of_b}).value();
+  a = shm::Pair::create(sockets_a[0].release(), wakeup_fd_a, 1, {0, shm::Placing::kFirst}).value();
+  b = shm::Pair::create(sockets_b[0].release(), wakeup_fd_b, 0, {1, shm::Placing::kSecond, node_of_b}).value();
 }
 
 std::pair<std::unique_ptr<shm::PairLinkMemory>, std::unique_ptr<shm::PairLinkMemory>> SharedEnds::open(

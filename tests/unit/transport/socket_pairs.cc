@@ -73,12 +73,12 @@ bool available(Family family) {
   return probe.valid() && ::bind(probe.get(), address.get(), address.size) == 0;
 }
 
-std::pair<std::vector<UniqueFd>, std::vector<UniqueFd>> connected(Family family, int count) {
-  std::pair<std::vector<UniqueFd>, std::vector<UniqueFd>> ends;
+std::pair<std::vector<net::ByteStream>, std::vector<net::ByteStream>> connected(Family family, int count) {
+  std::pair<std::vector<net::ByteStream>, std::vector<net::ByteStream>> ends;
   for (int i = 0; i < count; ++i) {
     auto [a, b] = connected_pair(family);
-    ends.first.push_back(std::move(a));
-    ends.second.push_back(std::move(b));
+    ends.first.emplace_back(std::move(a));
+    ends.second.emplace_back(std::move(b));
   }
   return ends;
 }

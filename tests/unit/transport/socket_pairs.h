@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "os/unique_fd.h"
+#include "net/byte_stream.h"
 
 namespace tutti::internal::transport::conformance {
 
@@ -15,6 +15,6 @@ std::string name_of(Family family);
 // Whether a socket of the family can be bound to its loopback address here.
 bool available(Family family);
 // `count` connected pairs: the i-th of .first with the i-th of .second. Ends the test on an error.
-std::pair<std::vector<UniqueFd>, std::vector<UniqueFd>> connected(Family family, int count);
+std::pair<std::vector<net::ByteStream>, std::vector<net::ByteStream>> connected(Family family, int count);
 
 }  // namespace tutti::internal::transport::conformance

@@ -7,7 +7,7 @@
 
 namespace tutti::internal::transport::conformance {
 
-std::unique_ptr<Link> link_over(std::vector<UniqueFd> streams, int peer, int buffer_bytes) {
+std::unique_ptr<Link> link_over(std::vector<net::ByteStream> streams, int peer, int buffer_bytes) {
   tcp::Options options;
   options.peer = peer;
   options.socket_buffer_bytes = buffer_bytes;

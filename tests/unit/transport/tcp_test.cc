@@ -69,8 +69,8 @@ TEST_CASE("a tcp link has 1 to 16 streams") {
 TEST_CASE("a descriptor that is not a socket makes no link") {
   std::array<int, 2> ends{};
   REQUIRE(::pipe(ends.data()) == 0);
-  std::vector<UniqueFd> streams;
-  streams.emplace_back(ends[0]);
+  std::vector<net::ByteStream> streams;
+  streams.emplace_back(UniqueFd(ends[0]));
   const UniqueFd other(ends[1]);
   CHECK(tcp::make_link(std::move(streams), {}).status().code() == Code::kSystemError);
 }
@@ -164,7 +164,7 @@ TEST_CASE("several streams share a long message") {
   const Source source{bytes.data(), bytes.size(), 0, 0};
   link->send().push({}, source, 0, bytes.size());
   const Deadline deadline = Deadline::after_ms(10'000);
-  for (const UniqueFd& stream : b) {
+  for (const net::ByteStream& stream : b) {
     std::array<std::byte, tcp::kHeaderBytes> header;
     ssize_t got = 0;
     while (got <= 0 && !deadline.passed()) got = ::recv(stream.get(), header.data(), header.size(), MSG_DONTWAIT);
