@@ -44,6 +44,8 @@ typedef struct {
                               device; "cuda:1". No variable sets it */
   const char *survivors;   /* TUTTI_SURVIVORS: "on" or "off": whether collectives go on without ranks that die (see
                               tuttiCommGetContributors); rank 0's value counts */
+  const char *encrypt;     /* TUTTI_ENCRYPT: "off", "on" or "wan": which connections between processes are encrypted;
+                              rank 0's value counts */
 } tuttiConfig_t;
 
 /* NCCL's values of config.CTAPolicy. */
@@ -60,7 +62,7 @@ typedef struct {
         TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,            \
         TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,                                                            \
         (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0,       \
-        (const char *)0, (const char *)0, (const char *)0, (const char *)0                                         \
+        (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0                        \
   }
 
 #endif /* TUTTI_CONFIG_H_ */

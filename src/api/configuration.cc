@@ -25,7 +25,7 @@ constexpr std::size_t kMostBytes = 4096;
 // If this version had padding here, a field of a later version at this position would contain garbage from older
 // callers.
 static_assert(offsetof(tuttiConfig_t, device) == kLeastBytes);
-static_assert(sizeof(tuttiConfig_t) == offsetof(tuttiConfig_t, survivors) + sizeof(const char*),
+static_assert(sizeof(tuttiConfig_t) == offsetof(tuttiConfig_t, encrypt) + sizeof(const char*),
               "behind the last field, which stands here, there is no padding");
 
 std::string version_text(unsigned version) {

@@ -27,6 +27,9 @@ enum class Bind : std::uint8_t { kNone, kCore, kNuma };
 // communicator; also its callers, at any time.
 enum class Moves : std::uint8_t { kNone, kOwn, kStart, kAll };
 
+// Which connections between processes are encrypted: none; all; those that leave the networks of the host.
+enum class Encryption : std::uint8_t { kOff, kOn, kWan };
+
 struct Settings {
   std::string transports = kDefaultTransports;  // TUTTI_TRANSPORTS: allowed transports, in any order
   std::string interface;  // TUTTI_INTERFACE: name prefix ("eth", "=eth0" exactly, "^lo" not), empty: by route
@@ -47,6 +50,7 @@ struct Settings {
   Moves moves = Moves::kOwn;  // TUTTI_AFFINITY: "keep", "own", "start" or "move"
   bool strict = false;     // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
   bool survivors = false;  // TUTTI_SURVIVORS: "on" or "off": whether collectives go on without ranks that die
+  Encryption encrypt = Encryption::kOff;  // TUTTI_ENCRYPT: "off", "on" or "wan"
   // TUTTI_CHECKSUM: whether each message between two ranks carries a checksum, and results that are alike on all ranks
   // are compared
   bool checksum = false;

@@ -91,6 +91,7 @@ constexpr std::string_view kCheckWords[] = {"strict", "off"};
 constexpr std::string_view kOnOff[] = {"on", "off"};
 constexpr std::string_view kMovesWords[] = {"keep", "own", "start", "move"};
 constexpr std::string_view kCrossMemoryWords[] = {"never", "auto", "always"};
+constexpr std::string_view kEncryptWords[] = {"off", "on", "wan"};
 constexpr std::string_view kBindWords[] = {"none", "core", "numa"};
 
 constexpr Access kPortRange = {
@@ -162,6 +163,9 @@ constexpr Variable kVariables[] = {
      kWord<&Settings::strict, kCheckWords>},
     {"TUTTI_CHECKSUM", "1: each message carries a checksum, and the ranks compare results; 0: neither", kRankZero,
      kNoField, kNumber<&Settings::checksum, 0, 1>},
+    {"TUTTI_ENCRYPT",
+     "off, on or wan: which connections are encrypted: none, all, or those that leave the host's networks", kRankZero,
+     &tuttiConfig_t::encrypt, kWord<&Settings::encrypt, kEncryptWords>},
     {"TUTTI_SURVIVORS", "on or off: whether collectives go on without ranks that die", kRankZero,
      &tuttiConfig_t::survivors, kWord<&Settings::survivors, kOnOff>},
     {"TUTTI_STRAGGLER_MS", "milliseconds after which survivor mode leaves out a late rank; 0: never", kRankZero,

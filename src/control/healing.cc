@@ -10,13 +10,14 @@
 namespace tutti::internal::control {
 
 Healing::Healing(JobView* view, Neighbours* neighbours, const CommTable& comms, const Agreements& agreements,
-                 const KeptNotices& notices, const net::Secret& secret, std::int64_t silence_ms, TreeEvents* events)
+                 const KeptNotices& notices, const net::Secret& secret, Encryption encryption, std::int64_t silence_ms,
+                 TreeEvents* events)
     : view_(*view),
       neighbours_(*neighbours),
       comms_(comms),
       notices_(notices),
       events_(*events),
-      dialler_(*view, comms, agreements, secret),
+      dialler_(*view, comms, agreements, secret, encryption),
       search_(*view, dialler_, silence_ms),
       awaited_(*view, dialler_, silence_ms) {}
 

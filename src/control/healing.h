@@ -32,7 +32,8 @@ class Healing {
  public:
   // All outlive it.
   Healing(JobView* view, Neighbours* neighbours, const CommTable& comms, const Agreements& agreements,
-          const KeptNotices& notices, const net::Secret& secret, std::int64_t silence_ms, TreeEvents* events);
+          const KeptNotices& notices, const net::Secret& secret, Encryption encryption, std::int64_t silence_ms,
+          TreeEvents* events);
   Healing(const Healing&) = delete;
   Healing& operator=(const Healing&) = delete;
 

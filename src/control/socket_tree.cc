@@ -36,7 +36,8 @@ SocketTree::SocketTree(TreeSeed seed)
       neighbours_(view_, seed.silence_ms),
       contacts_(&view_, &neighbours_),
       agreements_(view_, comms_, &neighbours_),
-      healing_(&view_, &neighbours_, comms_, agreements_, notices_, seed.secret, seed.silence_ms, this),
+      healing_(&view_, &neighbours_, comms_, agreements_, notices_, seed.secret, seed.encryption, seed.silence_ms,
+               this),
       inquiries_(view_, comms_, healing_.search(), &neighbours_),
       router_(view_, comms_, &neighbours_, &healing_, &inquiries_, &agreements_, &notices_, this),
       acceptor_(std::move(seed.acceptor)) {

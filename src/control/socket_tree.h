@@ -61,7 +61,8 @@ struct TreeSeed {
   int ranks = 1;
   std::int64_t silence_ms = 0;  // the limit of net::is_silent()
   std::vector<TreeNeighbour> neighbours;
-  net::Secret secret{};                   // of the job's connections
+  net::Secret secret{};  // of the job's connections
+  Encryption encryption = Encryption::kOff;
   std::string host;                       // the host on which this rank runs, for messages,
   std::int32_t pid = 0;                   // likewise,
   std::vector<std::string> addresses;     // and the addresses of its acceptor

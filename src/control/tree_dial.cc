@@ -24,7 +24,8 @@ std::unique_ptr<net::Dial> TreeDialler::dial(int rank, DialPurpose purpose) cons
   }
   if (targets.empty()) return nullptr;
   const auto index = static_cast<std::uint16_t>(purpose);
-  const net::Claim claim{net::Purpose::kTree, view_.rank(), index, static_cast<std::uint16_t>(index + 1)};
+  const net::Claim claim{net::Purpose::kTree, view_.rank(), index, static_cast<std::uint16_t>(index + 1), 0,
+                         encryption_};
   const net::DialOptions options{.patient = false,
                                  .first_is_sure = net::leads_to_peer(targets, view_.contact(view_.rank())->addresses)};
   return std::make_unique<net::Dial>(targets, secret_, claim, rank, options);

@@ -24,8 +24,9 @@ enum class DialPurpose : std::uint16_t {
 class TreeDialler {
  public:
   // All outlive it.
-  TreeDialler(const JobView& view, const CommTable& comms, const Agreements& agreements, const net::Secret& secret)
-      : view_(view), comms_(comms), agreements_(agreements), secret_(secret) {}
+  TreeDialler(const JobView& view, const CommTable& comms, const Agreements& agreements, const net::Secret& secret,
+              Encryption encryption)
+      : view_(view), comms_(comms), agreements_(agreements), secret_(secret), encryption_(encryption) {}
   // Null: it is not known where the rank listens.
   [[nodiscard]] std::unique_ptr<net::Dial> dial(int rank, DialPurpose purpose) const;
   // For a rank whose host has refused connections since `refused_ns`. A rank that has left may refuse as well, if ranks
@@ -37,6 +38,7 @@ class TreeDialler {
   const CommTable& comms_;
   const Agreements& agreements_;
   const net::Secret secret_;
+  const Encryption encryption_;
 };
 
 // A rank whose host refuses connections for this time has died. If it had left, this rank would know by then: a rank

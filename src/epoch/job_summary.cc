@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/config.h"
@@ -46,9 +47,20 @@ std::string describe_ways(const Membership& m) {
   return interface.empty() ? text : fmt::format("{} ({})", text, interface);
 }
 
+std::string_view describe_encryption(Encryption encryption) {
+  switch (encryption) {
+    case Encryption::kOn: return "connections between processes are encrypted (TLS 1.3)";
+    case Encryption::kWan:
+      return "connections that leave the networks of a host are encrypted (TLS 1.3), others are not";
+    case Encryption::kOff: break;
+  }
+  return "connections between processes are not encrypted";
+}
+
 void log_job(const Membership& membership, std::int64_t joined_ms) {
   log::info(describe_ranks(membership));
   log::info(describe_ways(membership));
+  log::info(std::string(describe_encryption(membership.settings.encrypt)));
   std::string given;
   for (const std::string& variable : given_variables()) {
     given += fmt::format("{}{}", given.empty() ? "" : ", ", variable);

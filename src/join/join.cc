@@ -127,6 +127,19 @@ Result<net::ByteStream> connect_to_root(const RootPlace& root, const Secret& sec
   return connection;
 }
 
+// What rank 0 has decided. A rank that has asked for more does not join.
+Result<Encryption> decided_encryption(const Member& member, const std::string& decided) {
+  Settings settings;
+  if (Status s = hear_decided(decided, &settings); !s.is_ok()) return s;
+  const Encryption asked = member.settings.encrypt;
+  const bool enough = asked == Encryption::kOff || settings.encrypt == Encryption::kOn || settings.encrypt == asked;
+  if (enough) return settings.encrypt;
+  const auto text = [](const Settings& of) { return find_variable("TUTTI_ENCRYPT")->access.write(of); };
+  return Status::invalid_usage(
+      fmt::format("TUTTI_ENCRYPT={} on rank {}, but {} on rank 0, whose value counts: set it there",
+                  text(member.settings), member.rank, text(settings)));
+}
+
 // Joins, once the root's address is known.
 Result<Job> join_through(const RootPlace& root, const Secret& secret, RootKind kind, const Member& member) {
   Job job;
@@ -151,7 +164,13 @@ Result<Job> join_through(const RootPlace& root, const Secret& secret, RootKind k
   Result<Secret> session = session_secret(secret, placement->nonce);
   if (!session.is_ok()) return session.status();
   job.secret = *session;
-  Status s = connect_tree(member, *session, registration, *placement, std::move(listener),
+  Result<Encryption> encryption = decided_encryption(member, job.decided);
+  if (!encryption.is_ok()) {
+    static_cast<void>(net::send_frame(&connection.value(), Report{as_told_to_peers(encryption.status())}.serialize(),
+                                      member.deadline));
+    return encryption.status();
+  }
+  Status s = connect_tree(member, *session, *encryption, registration, *placement, std::move(listener),
                           std::move(connection).value(), &job);
   if (!s.is_ok()) return s;
   return job;
@@ -187,8 +206,7 @@ RootKind kind_of(const KnownRoot& root, int rank) {
 constexpr RootKind kKindOfId{true, true};
 
 // Rank 0 opens the root service on the first free port. Returns addresses at which it can reach itself.
-Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const Secret& secret, Deadline deadline,
-                                                  std::int64_t notice_ms) {
+Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const Secret& secret, const Member& member) {
   Status why = Status::invalid_argument("no port is given for the job's root service");
   for (const std::uint16_t port : root.ports) {
     Result<UniqueFd> listener = net::listen_tcp(port, port, "TUTTI_ROOT or the launcher's variables");
@@ -196,7 +214,8 @@ Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const S
       why = listener.status();
       continue;
     }
-    Status s = start_root_service(std::move(listener).value(), secret, deadline, kAfterFailureMs, notice_ms);
+    Status s = start_root_service(std::move(listener).value(), secret, member.settings.encrypt, member.deadline,
+                                  kAfterFailureMs, member.settings.wait_notice_ms);
     if (!s.is_ok()) return s;
     std::vector<net::Address> self;
     for (const char* text : {"127.0.0.1:0", "[::1]:0"}) {
@@ -216,7 +235,7 @@ Result<RootPlace> place_of(const KnownRoot& root, const Secret& secret, const Me
     place.ports = root.ports;
     return place;
   }
-  auto own = open_known_root(root, secret, member.deadline, member.settings.wait_notice_ms);
+  auto own = open_known_root(root, secret, member);
   if (!own.is_ok()) return own.status();
   place.addresses = std::move(*own);
   return place;
@@ -258,9 +277,9 @@ Result<UniqueIdBytes> create_unique_id(const Settings& settings) {
   contact.addresses = std::move(addresses).value();
   net::limit_addresses(&contact.addresses, fitting_addresses(contact.addresses),
                        "the process that makes the unique id");
-  Status s =
-      start_root_service(std::move(listener).value(), contact.secret, Deadline::after_ms(settings.init_timeout_ms),
-                         std::max(kAfterFailureMs, settings.init_timeout_ms), settings.wait_notice_ms);
+  Status s = start_root_service(std::move(listener).value(), contact.secret, settings.encrypt,
+                                Deadline::after_ms(settings.init_timeout_ms),
+                                std::max(kAfterFailureMs, settings.init_timeout_ms), settings.wait_notice_ms);
   if (!s.is_ok()) return s;
   return encode_unique_id(contact);
 }

@@ -50,7 +50,7 @@ class RootSearch {
 };
 
 void RootSearch::dial(std::vector<net::Address> addresses) {
-  const net::Claim claim{net::Purpose::kRoot, member_.rank, 0, 1};
+  const net::Claim claim{net::Purpose::kRoot, member_.rank, 0, 1, 0, member_.settings.encrypt};
   dial_.emplace(addresses, secret_, claim, -1);
   addresses_ = std::move(addresses);
 }

@@ -44,10 +44,10 @@ std::string other_version(const Registration& rank) {
 
 class RootService {
  public:
-  RootService(UniqueFd listener, std::shared_ptr<RunningRoot> running, const Secret& secret, Deadline deadline,
-              std::int64_t after_failure_ms, std::int64_t notice_ms)
+  RootService(UniqueFd listener, std::shared_ptr<RunningRoot> running, const Secret& secret, Encryption encryption,
+              Deadline deadline, std::int64_t after_failure_ms, std::int64_t notice_ms)
       : running_(std::move(running)),
-        acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1}),
+        acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1, 0, encryption}),
         deadline_(deadline),
         after_failure_ms_(after_failure_ms),
         notice_ms_(notice_ms) {
@@ -426,11 +426,11 @@ Result<Secret> session_secret(const Secret& root_secret, const std::string& nonc
   return net::hmac_sha256(root_secret.data(), root_secret.size(), "tutti session, version 1:" + nonce);
 }
 
-Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
-                          std::int64_t notice_ms) {
+Status start_root_service(UniqueFd listener, const Secret& secret, Encryption encryption, Deadline deadline,
+                          std::int64_t after_failure_ms, std::int64_t notice_ms) {
   auto running = add_running_root(secret);
-  auto service =
-      std::make_shared<RootService>(std::move(listener), running, secret, deadline, after_failure_ms, notice_ms);
+  auto service = std::make_shared<RootService>(std::move(listener), running, secret, encryption, deadline,
+                                               after_failure_ms, notice_ms);
   Status started = start_lasting_thread([service, running](int stop_fd) {
     if (Status s = guarded([&] { return service->run(stop_fd); }); !s.is_ok()) {
       running->fail(s);

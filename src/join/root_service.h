@@ -79,7 +79,7 @@ Result<Secret> session_secret(const Secret& root_secret, const std::string& nonc
 // Serves a job on `listener` in its own thread. The thread ends when the parts of all ranks are connected, at the
 // deadline, or `after_failure_ms` after a failure of the job, so that late ranks get the error; earlier if all ranks
 // have been notified. Logs the missing ranks `notice_ms` after the first rank has arrived, then every minute; 0: never.
-Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
-                          std::int64_t notice_ms);
+Status start_root_service(UniqueFd listener, const Secret& secret, Encryption encryption, Deadline deadline,
+                          std::int64_t after_failure_ms, std::int64_t notice_ms);
 
 }  // namespace tutti::internal

@@ -85,13 +85,13 @@ void RootLine::report(const Status& status) {
 class TreeBuilder {
  public:
   // `listening`: the addresses for the children, for messages.
-  TreeBuilder(const Member& member, const Secret& secret, const Placement& placement,
+  TreeBuilder(const Member& member, const Secret& secret, Encryption encryption, const Placement& placement,
               const std::vector<std::string>& listening)
       : member_(member),
         placement_(placement),
         listening_(listening),
         children_(tree_children(member.rank, member.ranks)),
-        claim_{net::Purpose::kTree, member.rank, 0, 1},
+        claim_{net::Purpose::kTree, member.rank, 0, 1, 0, encryption},
         acceptor_(secret, claim_),
         secret_(secret) {}
 
@@ -348,27 +348,22 @@ Status hear_last(ControlTree* tree, const Status& otherwise) {
 
 }  // namespace
 
-Status connect_tree(const Member& member, const Secret& secret, const Registration& registration,
+Status connect_tree(const Member& member, const Secret& secret, Encryption encryption, const Registration& registration,
                     const Placement& placement, UniqueFd listener, net::ByteStream root, Job* job) {
   RootLine line(std::move(root), placement.root_who);
   if (member.ranks == 1) {
     line.report({});
     return {};
   }
-  TreeBuilder builder(member, secret, placement, registration.addresses);
+  TreeBuilder builder(member, secret, encryption, placement, registration.addresses);
   Status s = builder.build(std::move(listener), &line);
   const std::string trouble = builder.trouble();
   const bool heard = s.code() == Code::kTimeout && !s.message().starts_with(kTimedOut);
   if (heard && !trouble.empty()) s = Status::timeout(s.message() + "; " + trouble);
   if (!s.is_ok()) builder.await_parent();
-  TreeSeed seed{member.rank,
-                member.ranks,
-                silence_limit_ms(member.settings),
-                builder.neighbours(),
-                secret,
-                registration.host,
-                registration.pid,
-                registration.addresses,
+  TreeSeed seed{member.rank,          member.ranks,     silence_limit_ms(member.settings),
+                builder.neighbours(), secret,           encryption,
+                registration.host,    registration.pid, registration.addresses,
                 builder.acceptor()};
   Result<std::unique_ptr<ControlTree>> tree = make_socket_tree(std::move(seed));
   if (s.is_ok() && tree.is_ok()) {

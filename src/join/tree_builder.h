@@ -28,7 +28,7 @@ struct Member {
 // Makes job->tree (null for a single rank). On failure, it sends the reason to connected neighbours and to the root.
 // `listener`: for children, and later for ranks that have lost their parents; `registration` has its addresses. `root`:
 // the connection that carried the placement; it is kept until this rank's part is connected.
-Status connect_tree(const Member& member, const Secret& secret, const Registration& registration,
+Status connect_tree(const Member& member, const Secret& secret, Encryption encryption, const Registration& registration,
                     const Placement& placement, UniqueFd listener, net::ByteStream root, Job* job);
 
 }  // namespace tutti::internal

@@ -18,6 +18,7 @@
 #include <fstream>
 #include <memory>
 #include <set>
+#include <span>
 
 #include "base/config.h"
 #include "base/log.h"
@@ -62,6 +63,24 @@ bool is_link_local(const Address& address) {
   if (address.family() != AF_INET6) return false;
   const auto* in6 = reinterpret_cast<const sockaddr_in6*>(address.get());
   return IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
+}
+
+// The bytes of an address, without port and zone.
+std::span<const std::byte> bytes_of(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    return std::as_bytes(std::span(&reinterpret_cast<const sockaddr_in&>(address).sin_addr, 1));
+  }
+  if (address.sa_family != AF_INET6) return {};
+  return std::as_bytes(std::span(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, 1));
+}
+
+// REQUIRES: all three are of one family.
+bool shares_prefix(const sockaddr& a, const sockaddr& b, const sockaddr& mask) {
+  const std::span<const std::byte> bits = bytes_of(mask);
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    if (((bytes_of(a)[i] ^ bytes_of(b)[i]) & bits[i]) != std::byte{0}) return false;
+  }
+  return !bits.empty();
 }
 
 std::string list_names(const std::set<std::string>& names) {
@@ -257,6 +276,20 @@ bool interface_matches(const std::string& filter, const std::string& name) {
     begin = comma + 1;
   }
   return found != exclude;
+}
+
+bool is_in_own_network(const Address& own, const Address& peer) {
+  if (own.with_port(0) == peer.with_port(0) || peer.is_loopback()) return true;
+  const Interfaces list = interfaces();
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr || entry->ifa_addr->sa_family != peer.family()) {
+      continue;
+    }
+    if ((entry->ifa_flags & IFF_UP) != 0 && shares_prefix(*entry->ifa_addr, *peer.get(), *entry->ifa_netmask)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 Result<std::vector<Address>> interface_addresses(const std::string& filter) {

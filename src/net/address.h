@@ -78,6 +78,9 @@ void put_first(std::vector<Address>* list, const Address& wanted);
 [[nodiscard]] bool leads_to_peer(const std::vector<Address>& peer, const std::vector<std::string>& own);
 // "10.0.0.1:4000, 10.1.0.1:4000".
 [[nodiscard]] std::string list_addresses(const std::vector<Address>& list);
+// Whether packets from `own`, an address of this host, to `peer` stay in a network to which one of its interfaces
+// belongs. False if the interfaces cannot be listed.
+[[nodiscard]] bool is_in_own_network(const Address& own, const Address& peer);
 // The interface of that address; empty if this host has none.
 [[nodiscard]] std::string interface_of(const Address& own);
 // The rate of the interface in one direction, as the kernel reports it (virtual interfaces report any value). 0:

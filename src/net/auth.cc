@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <openssl/crypto.h>
-#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <poll.h>
@@ -15,79 +14,45 @@
 #include <string_view>
 #include <utility>
 
-#include "base/first_use.h"
 #include "net/frame.h"
+#include "net/libcrypto.h"
 #include "net/socket.h"
-#include "os/fork.h"
 #include "os/kernel.h"
-#include "os/mutex.h"
 
 namespace tutti::internal::net {
 namespace {
 
-// A process may exit while operations run whose threads authenticate to peers, and libcrypto's exit handler frees
-// objects that this needs. So libcrypto is used under a lock, and not after this library's exit handler has run.
-// Handlers run in reverse order: libcrypto's handler is registered at its first use, by the application or below; this
-// library's handler is registered after that, when this library is loaded.
-class Libcrypto {
- public:
-  static Libcrypto& instance() {
-    // Never destroyed: threads of the application may call until the process has ended.
-    static constinit FirstUse<Libcrypto, Surplus::kKept> only;
-    return only.get([] { return Libcrypto(); });
-  }
-  template <class Use>
-  Status use(Use&& use) {
-    const MutexLock lock(mutex_);
-    if (ended_) return {Code::kSystemError, "this process is exiting"};
-    const bool has_errors = ::ERR_peek_error() != 0;
-    Status status = std::forward<Use>(use)();
-    // Otherwise libcrypto would free this thread's state when the thread ends, perhaps while the exit handler walks the
-    // state of all threads without a lock. But errors that the application has not read yet are kept.
-    if (!has_errors) ::OPENSSL_thread_stop();
-    return status;
-  }
-  void end() {
-    const MutexLock lock(mutex_);
-    ended_ = true;
-  }
-
- private:
-  // Without any option it would return without registering its exit handler.
-  Libcrypto() { static_cast<void>(::OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr)); }
-  ForkMutex mutex_;
-  bool ended_ TUTTI_GUARDED_BY(mutex_) = false;
-};
-
-struct AtExit {
-  AtExit() { static_cast<void>(Libcrypto::instance()); }
-  AtExit(const AtExit&) = delete;
-  AtExit& operator=(const AtExit&) = delete;
-  ~AtExit() { Libcrypto::instance().end(); }
-};
-[[maybe_unused]] const AtExit at_exit;
-
 constexpr std::string_view kMagic = "tutti\r\n";
 // The version of the handshake only. All versions of tutti share its greeting, so that ranks can report different
 // versions.
-constexpr std::uint8_t kProtocolVersion = 6;
+constexpr std::uint8_t kProtocolVersion = 7;
 constexpr std::size_t kGreetingBytes = kMagic.size() + 1;
-constexpr std::size_t kClaimBytes = 1 + 4 + 2 + 2 + 8;
+constexpr std::size_t kClaimBytes = 1 + 4 + 2 + 2 + 8 + 1;
 constexpr std::size_t kNonceBytes = 32;
 constexpr std::size_t kHelloBytes = kGreetingBytes + kClaimBytes + kNonceBytes;
 constexpr std::size_t kMacBytes = sizeof(Mac);
 constexpr std::size_t kReplyBytes = kHelloBytes + kMacBytes;
 constexpr char kWelcome = '!';
 
-Result<std::string> make_hello(const Claim& claim) {
+Result<std::string> make_hello(const Claim& claim, bool encrypts) {
   std::array<std::uint8_t, kNonceBytes> nonce;
   if (Status s = random_bytes(nonce.data(), nonce.size()); !s.is_ok()) return s;
   Packer packer;
   packer.raw(kMagic.data(), kMagic.size()).number(kProtocolVersion);
   packer.number(static_cast<std::uint8_t>(claim.purpose)).number(claim.rank).number(claim.index).number(claim.count);
-  packer.number(claim.communicator);
+  packer.number(claim.communicator).number(static_cast<std::uint8_t>(encrypts));
   packer.raw(nonce.data(), nonce.size());
   return packer.bytes();
+}
+
+// A Unix socket does not leave the host.
+bool wants_encryption(Encryption mode, int socket) {
+  if (mode == Encryption::kOff) return false;
+  Result<Address> own = local_address(socket);
+  if (own.is_ok() && own->family() == AF_UNIX) return false;
+  if (mode == Encryption::kOn || !own.is_ok()) return true;
+  Result<Address> peer = peer_address(socket);
+  return !peer.is_ok() || !is_in_own_network(*own, *peer);
 }
 
 // kSystemError: the system refuses this process the call, whatever the other end does.
@@ -142,23 +107,28 @@ short Handshake::events() const {
     case State::kSendReply:
     case State::kSendProof:
     case State::kSendWelcome: return POLLOUT;
+    case State::kEncrypt: return tls_->events();
     default: return POLLIN;
   }
 }
 
 Result<bool> Handshake::advance(ByteStream* stream) {
   if (state_ == State::kSendHello && buffer_.empty()) {
+    encrypts_ = wants_encryption(mine_.encryption, stream->get());
     if (Status s = enter(State::kSendHello); !s.is_ok()) return s;
   }
   while (state_ != State::kDone) {
-    Result<bool> complete = events() == POLLOUT ? send_more(stream) : read_more(stream);
+    Result<bool> complete = state_ == State::kEncrypt ? encrypt(stream)
+                            : events() == POLLOUT     ? send_more(stream)
+                                                      : read_more(stream);
     if (!complete.is_ok()) return complete.status();
     if (!*complete) return false;
     Status next;
     switch (state_) {
       case State::kSendHello: next = enter(State::kReadReply); break;
       case State::kSendReply: next = enter(State::kReadProof); break;
-      case State::kSendProof: next = enter(State::kReadWelcome); break;
+      case State::kSendProof: next = enter(encrypts_ ? State::kEncrypt : State::kReadWelcome); break;
+      case State::kEncrypt: next = enter(role_ == Role::kDialler ? State::kReadWelcome : State::kSendWelcome); break;
       case State::kSendWelcome: next = enter(State::kDone); break;
       default: next = received(stream); break;
     }
@@ -177,7 +147,7 @@ Status Handshake::enter(State state) {
                 : state == State::kReadWelcome ? 1
                                                : 0;
   if (state == State::kSendHello || state == State::kSendReply) {
-    Result<std::string> hello = make_hello(mine_);
+    Result<std::string> hello = make_hello(mine_, encrypts_);
     if (!hello.is_ok()) return hello.status();
     (state == State::kSendHello ? hello_ : reply_) = *hello;
     buffer_ = *hello;
@@ -187,6 +157,7 @@ Status Handshake::enter(State state) {
     if (!proof.is_ok()) return proof.status();
     buffer_.append(reinterpret_cast<const char*>(proof->data()), proof->size());
   }
+  if (state == State::kEncrypt) return begin_encryption();
   if (state == State::kSendWelcome) buffer_.assign(1, kWelcome);
   return {};
 }
@@ -213,7 +184,7 @@ void Handshake::greet(ByteStream* stream) {
 Status Handshake::received(ByteStream* stream) {
   if (state_ == State::kReadProof) {
     if (Status s = verify_proof(Role::kDialler, buffer_); !s.is_ok()) return s;
-    return enter(State::kSendWelcome);
+    return enter(encrypts_ ? State::kEncrypt : State::kSendWelcome);
   }
   if (state_ == State::kReadWelcome) {
     if (buffer_.front() != kWelcome) return Status::invalid_usage("protocol error: an unknown answer to the proof");
@@ -222,6 +193,7 @@ Status Handshake::received(ByteStream* stream) {
   const bool hello = state_ == State::kReadHello;
   (hello ? hello_ : reply_) = buffer_.substr(0, kHelloBytes);
   if (hello) {
+    encrypts_ = wants_encryption(mine_.encryption, stream->get());
     if (Status s = read_claim(); !s.is_ok()) return s;
     return enter(State::kSendReply);
   }
@@ -261,6 +233,11 @@ Status Handshake::read_claim() {
   peer_.index = unpacker.number<std::uint16_t>();
   peer_.count = unpacker.number<std::uint16_t>();
   peer_.communicator = unpacker.number<std::uint64_t>();
+  const bool theirs = unpacker.number<std::uint8_t>() != 0;
+  if (role_ == Role::kDialler && encrypts_ && !theirs) {
+    return Status::invalid_usage("protocol error: the other end does not encrypt the connection");
+  }
+  encrypts_ = encrypts_ || theirs;
   const bool remakes = peer_.purpose == Purpose::kStream && mine_.purpose == Purpose::kLink;
   if (role_ == Role::kAcceptor && remakes) mine_.purpose = Purpose::kStream;
   if (peer_.purpose != mine_.purpose)
@@ -270,6 +247,25 @@ Status Handshake::read_claim() {
         fmt::format("protocol error: the other end says connection {} of {}", peer_.index, peer_.count));
   }
   return {};
+}
+
+// The nonces make the key one of this connection alone.
+Status Handshake::begin_encryption() {
+  const std::string label = "tutti encrypted connection, version 1:";
+  Result<Mac> key = hmac_sha256(secret_.data(), secret_.size(), label + hello_ + reply_);
+  if (!key.is_ok()) return key.status();
+  const auto role = role_ == Role::kDialler ? TlsHandshake::Role::kClient : TlsHandshake::Role::kServer;
+  tls_ = std::make_unique<TlsHandshake>(role, *key);
+  return {};
+}
+
+Result<bool> Handshake::encrypt(ByteStream* stream) {
+  Result<bool> finished = tls_->advance(stream->get());
+  if (!finished.is_ok() || !*finished) return finished;
+  const TrafficSecrets secrets = tls_->secrets();
+  tls_.reset();
+  if (Status s = stream->encrypt(secrets); !s.is_ok()) return s;
+  return true;
 }
 
 Result<Mac> Handshake::proof_of(Role role) const {

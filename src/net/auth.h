@@ -3,9 +3,11 @@
 // Both sides hold the job's secret. The dialler sends its claim (purpose, rank, which of how many streams, of which
 // communicator) and a nonce; the acceptor answers with its own claim, a nonce, and an HMAC-SHA256 (RFC 2104, FIPS
 // 180-4) under the secret over its role and all bytes so far; the dialler answers with an HMAC over the other role and
-// the same. A process without the secret can produce neither, cannot replay (fresh nonces) and cannot reflect (the role
-// is in the HMAC). The acceptor ends the handshake with one byte. Before that byte, a dialler does not know whether its
-// proof arrived in time; if the connection ends, it dials again.
+// the same. If the claims say so, both then make the stream an encrypted one (ByteStream::encrypt), by a TLS 1.3
+// handshake whose pre-shared key comes from the secret and both nonces. A process without the secret can produce
+// neither, cannot replay (fresh nonces) and cannot reflect (the role is in the HMAC). The acceptor ends the handshake
+// with one byte. Before that byte, a dialler does not know whether its proof arrived in time; if the connection ends,
+// it dials again.
 //
 // Handshake is a state machine for poll loops with many connections: it never waits. Its users (Acceptor, Dial) limit
 // time and number.
@@ -14,10 +16,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "base/config.h"
 #include "base/status.h"
 #include "net/byte_stream.h"
+#include "net/tls_handshake.h"
 
 namespace tutti::internal::net {
 
@@ -41,6 +46,8 @@ struct Claim {
   std::uint16_t count = 1;
   std::uint64_t communicator = 0;  // of the job, to which the connection belongs; an acceptor serves all of them and
                                    // claims 0
+  // Which connections this side wants to be encrypted. If either side wants this one, it is.
+  Encryption encryption = Encryption::kOff;
 };
 
 class Handshake {
@@ -55,7 +62,7 @@ class Handshake {
   Result<bool> advance(ByteStream* stream);
   // This side has sent its proof, and the other side, which may rely on the connection from now on, has not confirmed
   // it yet.
-  [[nodiscard]] bool awaits_welcome() const { return state_ == State::kReadWelcome; }
+  [[nodiscard]] bool awaits_welcome() const { return state_ == State::kEncrypt || state_ == State::kReadWelcome; }
   // What to poll for: POLLIN or POLLOUT.
   [[nodiscard]] short events() const;
   // The last error was a wrong secret: the other end is tutti, but of another job.
@@ -73,6 +80,7 @@ class Handshake {
     kReadReply,
     kSendProof,
     kReadProof,
+    kEncrypt,
     kSendWelcome,
     kReadWelcome,
     kDone
@@ -83,6 +91,8 @@ class Handshake {
   static void greet(ByteStream* stream);
   Status check_greeting(ByteStream* stream);
   Status read_claim();
+  Status begin_encryption();
+  Result<bool> encrypt(ByteStream* stream);
   Result<Mac> proof_of(Role role) const;
   Status verify_proof(Role prover, const std::string& proof);
   Result<bool> read_more(ByteStream* stream);
@@ -99,6 +109,8 @@ class Handshake {
   std::string buffer_;
   std::size_t done_bytes_ = 0;
   std::size_t want_bytes_ = 0;
+  bool encrypts_ = false;  // this side wants it; once the peer's claim is known, both do it
+  std::unique_ptr<TlsHandshake> tls_;
   bool wrong_secret_ = false;
   bool other_version_ = false;
 };

@@ -282,10 +282,13 @@ void set_unpaced_if_local(int fd) {
 }
 
 Status PollSet::wait() {
-  const int ready = os::kernel().poll(entries_.data(), entries_.size(), timeout_ms_);
-  if (ready >= 0) return {};
-  for (pollfd& entry : entries_) entry.revents = 0;
-  return errno == EINTR ? Status() : Status::system("poll", errno);
+  const int ready = os::kernel().poll(entries_.data(), entries_.size(), held_.empty() ? timeout_ms_ : 0);
+  if (ready < 0) {
+    for (pollfd& entry : entries_) entry.revents = 0;
+    if (errno != EINTR) return Status::system("poll", errno);
+  }
+  for (const std::size_t entry : held_) entries_[entry].revents |= POLLIN;
+  return {};
 }
 
 Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline) {

@@ -81,13 +81,20 @@ class PollSet {
  public:
   void clear(int max_wait_ms) {
     entries_.clear();
+    held_.clear();
     timeout_ms_ = max_wait_ms;
   }
   std::size_t add(int fd, short events) {
     entries_.push_back({fd, events, 0});
     return entries_.size() - 1;
   }
-  std::size_t add(const ByteStream& stream, short events) { return add(stream.get(), events); }
+  // Bytes that the stream holds count as POLLIN.
+  std::size_t add(const ByteStream& stream, short events) {
+    const bool holds = (events & POLLIN) != 0 && stream.holds();
+    const std::size_t entry = add(stream.get(), events);
+    if (holds) held_.push_back(entry);
+    return entry;
+  }
   // The wait ends at `when` at the latest.
   void wake_at(const Deadline& when) { timeout_ms_ = std::min(timeout_ms_, when.left_ms(timeout_ms_)); }
   Status wait();
@@ -96,6 +103,7 @@ class PollSet {
 
  private:
   std::vector<pollfd> entries_;
+  std::vector<std::size_t> held_;  // entries of streams that hold bytes
   int timeout_ms_ = 0;
 };
 

@@ -34,6 +34,7 @@ typedef struct {
   const char *cross_memory;
   const char *device;
   const char *survivors;
+  const char *encrypt;
 } tuttiConfig_t;
 
 

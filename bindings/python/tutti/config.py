@@ -46,6 +46,7 @@ class Config:
     verbs: str | None = None
     cross_memory: str | None = None
     survivors: str | None = None
+    encrypt: str | None = None
 
     def __new__(cls, *_values: object, **given: object) -> "Config":
         """Refuses an unknown name, and suggests the field that was probably meant."""

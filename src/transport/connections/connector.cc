@@ -254,8 +254,12 @@ void SocketConnector::let_reconnect(PeerConnection* channel) const {
 std::unique_ptr<net::Dial> SocketConnector::dial(const std::vector<net::Address>& targets, int peer, int index,
                                                  int count, bool shared) const {
   const int own = job_rank_of(rank_);
-  const net::Claim claim{net::Purpose::kLink, own, static_cast<std::uint16_t>(index), static_cast<std::uint16_t>(count),
-                         shared ? Listeners::shared_by(own) : communicator_};
+  const net::Claim claim{net::Purpose::kLink,
+                         own,
+                         static_cast<std::uint16_t>(index),
+                         static_cast<std::uint16_t>(count),
+                         shared ? Listeners::shared_by(own) : communicator_,
+                         settings_.encrypt};
   const net::DialOptions options{.patient = true,
                                  .first_is_sure = net::leads_to_peer(targets, info_of(rank_).tcp_addresses)};
   return std::make_unique<net::Dial>(targets, secret_, claim, job_rank_of(peer), options);
@@ -456,9 +460,9 @@ PeerConnection SocketConnector::hand_over(int peer, Attempt* attempt) const {
 Result<std::unique_ptr<Connector>> Connector::listen(const Settings& settings, bool allow_unix, bool allow_tcp,
                                                      int rank, const Secret& secret, const std::string& best,
                                                      PeerInfo* info) {
-  auto listeners = std::make_shared<Listeners>(secret, rank);
+  auto listeners = std::make_shared<Listeners>(secret, rank, settings.encrypt);
   if (Status s = listeners->open(settings, allow_unix, allow_tcp, best, info); !s.is_ok()) return s;
-  auto reconnector = std::make_shared<Reconnector>(secret, rank, listeners);
+  auto reconnector = std::make_shared<Reconnector>(secret, rank, settings.encrypt, listeners);
   return std::unique_ptr<Connector>(std::make_unique<SocketConnector>(settings, allow_unix, allow_tcp, 0, rank,
                                                                       std::vector<int>(), secret, std::move(listeners),
                                                                       std::move(reconnector)));

@@ -51,8 +51,8 @@ Result<UniqueFd> listen_in(const std::string& folder, const std::string& name) {
 
 }  // namespace
 
-Listeners::Listeners(const Secret& secret, int rank)
-    : owner_(::getpid()), acceptor_(secret, net::Claim{net::Purpose::kLink, rank, 0, 1}) {}
+Listeners::Listeners(const Secret& secret, int rank, Encryption encryption)
+    : owner_(::getpid()), acceptor_(secret, net::Claim{net::Purpose::kLink, rank, 0, 1, 0, encryption}) {}
 
 Listeners::~Listeners() {
   remove_path();

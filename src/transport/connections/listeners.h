@@ -34,7 +34,7 @@ namespace tutti::internal {
 class Listeners {
  public:
   // `rank`: in the communicator that joined.
-  Listeners(const Secret& secret, int rank);
+  Listeners(const Secret& secret, int rank, Encryption encryption);
   Listeners(const Listeners&) = delete;
   Listeners& operator=(const Listeners&) = delete;
   ~Listeners();

@@ -361,8 +361,12 @@ void Reconnector::advance_dial(Link* link, std::size_t index, const net::PollSet
 }
 
 std::unique_ptr<net::Dial> Reconnector::dial(const Link& link, std::size_t index) const {
-  const net::Claim claim{net::Purpose::kStream, rank_, static_cast<std::uint16_t>(index),
-                         static_cast<std::uint16_t>(link.streams.size()), link.peer.communicator};
+  const net::Claim claim{net::Purpose::kStream,
+                         rank_,
+                         static_cast<std::uint16_t>(index),
+                         static_cast<std::uint16_t>(link.streams.size()),
+                         link.peer.communicator,
+                         encryption_};
   const net::DialOptions options{.patient = true, .first_is_sure = link.peer.first_is_sure};
   return std::make_unique<net::Dial>(link.peer.addresses, secret_, claim, link.peer.job_rank, options);
 }

@@ -84,8 +84,8 @@ class Reconnector {
   };
 
   // `rank`: this one, in the communicator that joined.
-  Reconnector(const Secret& secret, int rank, std::shared_ptr<Listeners> listeners)
-      : secret_(secret), rank_(rank), listeners_(std::move(listeners)) {}
+  Reconnector(const Secret& secret, int rank, Encryption encryption, std::shared_ptr<Listeners> listeners)
+      : secret_(secret), rank_(rank), encryption_(encryption), listeners_(std::move(listeners)) {}
   Reconnector(const Reconnector&) = delete;
   Reconnector& operator=(const Reconnector&) = delete;
   ~Reconnector();
@@ -162,6 +162,7 @@ class Reconnector {
 
   const Secret secret_;
   const int rank_;
+  const Encryption encryption_;
   const std::shared_ptr<Listeners> listeners_;
   EventFd bell_;  // constant after begin()
   Mutex mutex_;

@@ -1,13 +1,12 @@
 #include "transport/tcp/kept_streams.h"
 
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "base/copy.h"
@@ -72,16 +71,14 @@ void KeptStreams::break_stream(Stream* stream, State state, Status cause) {
 }
 
 bool KeptStreams::release(Stream* stream) {
-  int unacknowledged = 0;
-  const bool known = ::ioctl(stream->bytes.get(), SIOCOUTQ, &unacknowledged) == 0;
+  const std::optional<std::size_t> undelivered = stream->bytes.undelivered();
   // Looks at the state last: a connection that lives now has lived before.
-  if (!known || is_dead(stream->bytes.get())) {
+  if (!undelivered || is_dead(stream->bytes.get())) {
     break_stream(stream, State::kBroken, lost_while(options_.peer, "sending", error_of(stream->bytes.get())));
     return false;
   }
   // The connection's first bytes, which are not the stream's, may count as well.
-  const auto behind = static_cast<std::uint64_t>(unacknowledged);
-  if (behind <= stream->written) stream->ring.release(stream->written - behind);
+  if (*undelivered <= stream->written) stream->ring.release(stream->written - *undelivered);
   return true;
 }
 
@@ -211,8 +208,7 @@ bool KeptStreams::kernel_has_all(Stream* stream) {
 bool KeptStreams::is_sent(Stream* stream) {
   if (is_done(*stream)) return true;
   if (!kernel_has_all(stream)) return false;
-  int unsent = 0;
-  return ::ioctl(stream->bytes.get(), SIOCOUTQNSD, &unsent) == 0 && unsent == 0;
+  return stream->bytes.unsent() == 0;
 }
 
 bool KeptStreams::is_flushed(Stream* stream) {

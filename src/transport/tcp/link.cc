@@ -2,10 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -76,10 +74,8 @@ class TcpLink final : public PlainLink {
   [[nodiscard]] std::span<const int> wait_fds() const override { return fds_; }
   [[nodiscard]] bool sent() override {
     if (kept_ != nullptr) return kept_->sent();
-    return std::all_of(streams_.begin(), streams_.end(), [](const net::ByteStream& stream) {
-      int unsent = 0;
-      return ::ioctl(stream.get(), SIOCOUTQNSD, &unsent) != 0 || unsent == 0;
-    });
+    return std::all_of(streams_.begin(), streams_.end(),
+                       [](const net::ByteStream& stream) { return stream.unsent().value_or(0) == 0; });
   }
   [[nodiscard]] std::uint64_t reconnects() const override { return kept_ != nullptr ? kept_->reconnects() : 0; }
   // The peer's kernel acknowledges the end of a stream, and everything before it, at once. It delays other
@@ -94,10 +90,8 @@ class TcpLink final : public PlainLink {
   // Acknowledged bytes are delivered. A broken connection delivers nothing more.
   bool flushed() override {
     if (kept_ != nullptr) return kept_->flushed();
-    return std::all_of(streams_.begin(), streams_.end(), [](const net::ByteStream& stream) {
-      int unacknowledged = 0;
-      return ::ioctl(stream.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
-    });
+    return std::all_of(streams_.begin(), streams_.end(),
+                       [](const net::ByteStream& stream) { return stream.undelivered().value_or(0) == 0; });
   }
   void send_leave_notice() override {
     if (kept_ != nullptr) kept_->leave();

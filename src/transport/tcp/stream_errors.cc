@@ -12,8 +12,9 @@ bool is_temporary(int error_number) {
 }
 
 Status lost_while(int peer, std::string_view doing, int error_number) {
-  return Status::remote(fmt::format("rank {}: tcp connection lost while {}: {}", peer, doing,
-                                    std::system_category().message(error_number)));
+  const std::string why = error_number == EBADMSG ? "an encrypted message was damaged or forged"
+                                                  : std::system_category().message(error_number);
+  return Status::remote(fmt::format("rank {}: tcp connection lost while {}: {}", peer, doing, why));
 }
 
 Status closed_by(int peer) {

@@ -81,6 +81,10 @@ Result<std::optional<std::string>> VerbsTransport::tell(const Ranks& ranks) {
   RdmaTold own;
   own.rails = options->rails;
   own.queue_pairs = options->queue_pairs;
+  if (ranks.settings.encrypt == Encryption::kOn) {
+    own.trouble = "it does not encrypt, and TUTTI_ENCRYPT=on";
+    return std::optional(own.pack());
+  }
   auto opened = verbs::RdmaContext::open(*options, ranks.far_nodes);
   if (opened.is_ok()) {
     use(std::move(*opened));
@@ -132,6 +136,12 @@ Result<std::unique_ptr<transport::Link>> VerbsTransport::make_link(PeerConnectio
                                                                    Deadline deadline) {
   const int rank = owner.ranks.rank;
   const int peer = channel.peer;
+  if (channel.streams[0].encrypted()) {
+    return Status::invalid_usage(
+        fmt::format("the route to rank {} is to be encrypted (TUTTI_ENCRYPT=wan), which RDMA cannot do. Set "
+                    "TUTTI_TRANSPORTS=shm,tcp",
+                    peer));
+  }
   const verbs::PeerPorts ports{peer,          told(peer).ports,    position(rank), position(peer),
                                told(0).rails, told(0).queue_pairs, &owner.failure};
   auto link = links_->connect(channel.streams[0].release(), rank < peer, ports, deadline);

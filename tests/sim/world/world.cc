@@ -378,4 +378,26 @@ ssize_t World::getrandom(void* data, std::size_t size) {
   return static_cast<ssize_t>(size);
 }
 
+// ---- Messages of several parts ---------------------------------------------------------------------
+
+ssize_t World::sendmsg(int fd, const msghdr* message) {
+  std::string bytes;
+  for (std::size_t i = 0; i < message->msg_iovlen; ++i) {
+    bytes.append(static_cast<const char*>(message->msg_iov[i].iov_base), message->msg_iov[i].iov_len);
+  }
+  return send(fd, bytes.data(), bytes.size());
+}
+
+ssize_t World::recvmsg(int fd, msghdr* message) {
+  ssize_t total = 0;
+  for (std::size_t i = 0; i < message->msg_iovlen; ++i) {
+    const iovec& part = message->msg_iov[i];
+    const ssize_t got = recv(fd, part.iov_base, part.iov_len);
+    if (got < 0) return total == 0 ? got : total;
+    total += got;
+    if (static_cast<std::size_t>(got) < part.iov_len) break;
+  }
+  return total;
+}
+
 }  // namespace tutti::internal::sim

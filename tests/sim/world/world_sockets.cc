@@ -399,26 +399,6 @@ ssize_t World::recv(int fd, void* data, std::size_t size) {
   return static_cast<ssize_t>(taken);
 }
 
-ssize_t World::sendmsg(int fd, const msghdr* message) {
-  std::string bytes;
-  for (std::size_t i = 0; i < message->msg_iovlen; ++i) {
-    bytes.append(static_cast<const char*>(message->msg_iov[i].iov_base), message->msg_iov[i].iov_len);
-  }
-  return send(fd, bytes.data(), bytes.size());
-}
-
-ssize_t World::recvmsg(int fd, msghdr* message) {
-  ssize_t total = 0;
-  for (std::size_t i = 0; i < message->msg_iovlen; ++i) {
-    const iovec& part = message->msg_iov[i];
-    const ssize_t got = recv(fd, part.iov_base, part.iov_len);
-    if (got < 0) return total == 0 ? got : total;
-    total += got;
-    if (static_cast<std::size_t>(got) < part.iov_len) break;
-  }
-  return total;
-}
-
 int World::shutdown(int fd, int how) {
   enter("shutdown");
   Socket* const socket = find(fd);
@@ -472,7 +452,8 @@ int World::getsockopt(int fd, int level, int name, void* value, socklen_t* lengt
   return 0;
 }
 
-int World::setsockopt(int /*fd*/, int /*level*/, int /*name*/, const void* /*value*/, socklen_t /*length*/) {
+int World::setsockopt(int /*fd*/, int level, int name, const void* /*value*/, socklen_t /*length*/) {
+  if (level == IPPROTO_TCP && name == TCP_ULP) return fails(ENOENT);  // no kernel TLS
   return 0;
 }
 

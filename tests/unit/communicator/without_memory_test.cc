@@ -37,7 +37,7 @@ using namespace tutti::internal;
 TEST_CASE("a visit that never came to look ends without memory") {
   Secret secret;
   secret.fill(7);
-  Listeners listeners(secret, 1);
+  Listeners listeners(secret, 1, Encryption::kOff);
   // Mailboxes for shared connections are allocated at the first visit.
   std::optional<Listeners::Visit> visit(std::in_place, listeners, std::vector<std::uint64_t>{Listeners::shared_by(0)});
   refuses_memory = true;

@@ -71,7 +71,7 @@ Status join_late(const UniqueIdBytes& id, int rank, int ranks, std::size_t bytes
   sleep_ms(kLateMs);
   const Settings settings = loopback();
   const Secret session = session_secret(contact.secret, placement.nonce).value();
-  Status s = connect_tree({rank, ranks, settings, init_deadline()}, session, registration, placement,
+  Status s = connect_tree({rank, ranks, settings, init_deadline()}, session, Encryption::kOff, registration, placement,
                           std::move(listener), std::move(root), job);
   return s.is_ok() ? gather(job->tree.get(), rank, ranks, bytes) : s;
 }

@@ -2,7 +2,14 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include "catch_compat.h"
+#include "net/frame.h"
+#include "net/socket.h"
+#include "os/clock.h"
 #include "os/unique_fd.h"
 
 using namespace tutti::internal;
@@ -130,4 +137,139 @@ TEST_CASE("an acceptor does not accept its own messages as an answer, nor garbag
     sockets.dialler.reset();
     CHECK(acceptor.advance(&sockets.acceptor).status().code() == Code::kRemoteError);
   }
+}
+
+namespace {
+
+struct TcpSockets {
+  ByteStream dialler;
+  ByteStream acceptor;
+};
+
+// Over loopback: Unix sockets are never encrypted.
+TcpSockets make_tcp_sockets() {
+  UniqueFd listener = listen_tcp(0, 0).value();
+  const Address address = parse_address("127.0.0.1:0")->with_port(local_address(listener.get())->port());
+  UniqueFd dialler = start_connect(address).value();
+  UniqueFd acceptor;
+  for (const Deadline deadline = Deadline::after_ms(20'000); !acceptor.valid() && !deadline.passed();) {
+    acceptor = std::move(accept_one(listener.get()).value());
+  }
+  REQUIRE(acceptor.valid());
+  return {ByteStream(std::move(dialler)), ByteStream(std::move(acceptor))};
+}
+
+// Whether both have finished, before one of them failed.
+bool finish(Handshake* left, ByteStream* dialler, Handshake* right, ByteStream* acceptor, Status* error) {
+  bool left_done = false;
+  bool right_done = false;
+  for (const Deadline deadline = Deadline::after_ms(20'000); !deadline.passed();) {
+    Result<bool> one = left_done ? Result<bool>(true) : left->advance(dialler);
+    Result<bool> other = right_done ? Result<bool>(true) : right->advance(acceptor);
+    *error = one.is_ok() ? other.status() : one.status();
+    if (!error->is_ok()) return false;
+    left_done = *one;
+    right_done = *other;
+    if (left_done && right_done) return true;
+  }
+  *error = Status::timeout("neither has finished");
+  return false;
+}
+
+Claim claim_with(std::int32_t rank, Encryption encryption) {
+  return {Purpose::kLink, rank, 0, 1, 0, encryption};
+}
+
+}  // namespace
+
+TEST_CASE("a connection is encrypted if either side wants it") {
+  const auto dialled = GENERATE(Encryption::kOff, Encryption::kOn, Encryption::kWan);
+  const auto accepted = GENERATE(Encryption::kOff, Encryption::kOn, Encryption::kWan);
+  const bool expected = dialled == Encryption::kOn || accepted == Encryption::kOn;  // loopback leaves no network
+  TcpSockets sockets = make_tcp_sockets();
+  Handshake left(Handshake::Role::kDialler, secret_of(1), claim_with(7, dialled), 4);
+  Handshake right(Handshake::Role::kAcceptor, secret_of(1), claim_with(4, accepted));
+  Status error;
+  REQUIRE(finish(&left, &sockets.dialler, &right, &sockets.acceptor, &error));
+  CHECK(sockets.dialler.encrypted() == expected);
+  CHECK(sockets.acceptor.encrypted() == expected);
+  CHECK(right.peer().rank == 7);
+  REQUIRE(send_frame(&sockets.dialler, "hello", Deadline::after_ms(20'000)).is_ok());
+  CHECK(recv_frame(&sockets.acceptor, 100, Deadline::after_ms(20'000)).value() == "hello");
+  REQUIRE(send_frame(&sockets.acceptor, "answer", Deadline::after_ms(20'000)).is_ok());
+  CHECK(recv_frame(&sockets.dialler, 100, Deadline::after_ms(20'000)).value() == "answer");
+}
+
+TEST_CASE("a Unix socket is not encrypted") {
+  Sockets sockets = make_sockets();
+  Handshake left(Handshake::Role::kDialler, secret_of(1), claim_with(7, Encryption::kOn), 4);
+  Handshake right(Handshake::Role::kAcceptor, secret_of(1), claim_with(4, Encryption::kOn));
+  Status error;
+  REQUIRE(finish(&left, &sockets.dialler, &right, &sockets.acceptor, &error));
+  CHECK_FALSE(sockets.dialler.encrypted());
+}
+
+namespace {
+
+struct Relayed {
+  bool both_done = false;
+  std::array<std::size_t, 2> bytes{};  // from the dialler, from the acceptor
+};
+
+// Two that want encryption, and one between them who changes byte `wrong` of what one side sends.
+Relayed relay(bool from_dialler, std::size_t wrong) {
+  TcpSockets one = make_tcp_sockets();
+  TcpSockets other = make_tcp_sockets();
+  Handshake left(Handshake::Role::kDialler, secret_of(1), claim_with(7, Encryption::kOn), 4);
+  Handshake right(Handshake::Role::kAcceptor, secret_of(1), claim_with(4, Encryption::kOn));
+  Relayed result;
+  const auto pass = [&](ByteStream& from, ByteStream& to, std::size_t* count, bool changes) {
+    std::array<char, 4096> bytes{};
+    const ssize_t got = from.recv(bytes.data(), bytes.size());
+    if (got <= 0) return false;
+    const auto size = static_cast<std::size_t>(got);
+    if (changes && wrong >= *count && wrong < *count + size) bytes[wrong - *count] ^= 0x10;
+    *count += size;
+    REQUIRE(to.send(bytes.data(), size) == got);
+    return true;
+  };
+  bool left_done = false;
+  bool right_done = false;
+  const auto advance = [](Handshake& side, ByteStream& stream, bool* done) {
+    Result<bool> advanced = *done ? Result<bool>(true) : side.advance(&stream);
+    *done = advanced.is_ok() && *advanced;
+    return advanced.is_ok();
+  };
+  // After a changed length, both may wait.
+  for (int idle = 0; idle < 1000 && !(left_done && right_done); ++idle) {
+    if (!advance(left, one.dialler, &left_done) || !advance(right, other.acceptor, &right_done)) return result;
+    if (pass(one.acceptor, other.dialler, result.bytes.data(), from_dialler)) idle = 0;
+    if (pass(other.dialler, one.acceptor, &result.bytes[1], !from_dialler)) idle = 0;
+  }
+  result.both_done = left_done && right_done;
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("one who changes a byte between the two sides of an encrypted connection gets no connection") {
+  const Relayed whole = relay(true, SIZE_MAX);
+  REQUIRE(whole.both_done);
+  for (const bool from_dialler : {true, false}) {
+    const std::size_t bytes = whole.bytes[from_dialler ? 0 : 1];
+    CHECK(bytes > 250);
+    for (std::size_t wrong = 0; wrong < bytes; wrong += 3) {
+      INFO((from_dialler ? "dialler's byte " : "acceptor's byte ") << wrong << " of " << bytes);
+      CHECK_FALSE(relay(from_dialler, wrong).both_done);
+    }
+  }
+}
+
+TEST_CASE("another secret fails before the encryption begins") {
+  TcpSockets sockets = make_tcp_sockets();
+  Handshake left(Handshake::Role::kDialler, secret_of(1), claim_with(7, Encryption::kOn), 4);
+  Handshake right(Handshake::Role::kAcceptor, secret_of(2), claim_with(4, Encryption::kOn));
+  Status error;
+  CHECK_FALSE(finish(&left, &sockets.dialler, &right, &sockets.acceptor, &error));
+  CHECK(error.message().find("secret") != std::string::npos);
 }

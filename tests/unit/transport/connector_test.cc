@@ -214,7 +214,7 @@ TEST_CASE("connections kept for a communicator are limited, and none are kept fo
   Settings settings;
   settings.interface = "lo";
   PeerInfo info = PeerInfo::local(0).value();
-  Listeners listeners(some_secret(), 0);
+  Listeners listeners(some_secret(), 0, Encryption::kOff);
   REQUIRE(listeners.open(settings, false, true, "", &info).is_ok());
   listeners.subscribe(5, 2);
   const net::Address address = net::parse_address(info.tcp_addresses.front()).value();
@@ -258,7 +258,7 @@ struct Listening {
     REQUIRE(listeners.open(settings, false, true, "", &info).is_ok());
     address = net::parse_address(info.tcp_addresses.front()).value();
   }
-  Listeners listeners{some_secret(), 0};
+  Listeners listeners{some_secret(), 0, Encryption::kOff};
   net::Address address;
 };
 

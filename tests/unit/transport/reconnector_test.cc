@@ -37,8 +37,8 @@ Secret secret_of(std::uint8_t byte) {
 // One of two ranks, with a thread that does what the control tree's does.
 struct Side {
   explicit Side(int rank)
-      : listeners(std::make_shared<Listeners>(secret_of(42), rank)),
-        reconnector(std::make_shared<Reconnector>(secret_of(42), rank, listeners)) {
+      : listeners(std::make_shared<Listeners>(secret_of(42), rank, Encryption::kOff)),
+        reconnector(std::make_shared<Reconnector>(secret_of(42), rank, Encryption::kOff, listeners)) {
     Settings settings;
     settings.interface = "lo";
     REQUIRE(listeners->open(settings, false, true, "127.0.0.1", &info).is_ok());

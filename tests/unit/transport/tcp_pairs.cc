@@ -21,4 +21,18 @@ Pair tcp_pair(Family family, int streams, int buffer_bytes) {
   return {nullptr, link_over(std::move(a), 1, buffer_bytes), link_over(std::move(b), 0, buffer_bytes), -1};
 }
 
+Pair encrypted_tcp_pair(Family family, int streams, int buffer_bytes) {
+  auto [a, b] = connected(family, streams);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    net::TrafficSecrets ours;
+    net::TrafficSecrets theirs;
+    ours.sending.fill(static_cast<std::uint8_t>(2 * i + 1));
+    ours.receiving.fill(static_cast<std::uint8_t>(2 * i + 2));
+    theirs = {ours.receiving, ours.sending};
+    REQUIRE(a[i].encrypt(ours).is_ok());
+    REQUIRE(b[i].encrypt(theirs).is_ok());
+  }
+  return {nullptr, link_over(std::move(a), 1, buffer_bytes), link_over(std::move(b), 0, buffer_bytes), -1};
+}
+
 }  // namespace tutti::internal::transport::conformance

@@ -54,6 +54,18 @@ TEST_CASE("tcp over Unix sockets is a transport") {
   check_family(Family::kUnix);
 }
 
+TEST_CASE("encrypted tcp is a transport") {
+  const int streams = GENERATE(1, 3);
+  conformance::check({"tcp/encrypted/" + std::to_string(streams),
+                      [=](std::uint64_t) { return conformance::encrypted_tcp_pair(Family::kIpv4, streams); }, true});
+}
+
+TEST_CASE("encrypted tcp over the smallest buffers that the kernel gives is a transport") {
+  const int streams = GENERATE(1, 2);
+  conformance::check({"tcp/encrypted/least buffers/" + std::to_string(streams),
+                      [=](std::uint64_t) { return conformance::encrypted_tcp_pair(Family::kUnix, streams, 1); }, true});
+}
+
 TEST_CASE("tcp over the smallest buffers that the kernel gives is a transport") {
   const int streams = GENERATE(1, 2, 16);
   conformance::check({"tcp/least buffers/" + std::to_string(streams),
