@@ -50,7 +50,7 @@ TUTTI_ENCRYPT=on attack encrypted 40
 says encrypted 'an encrypted message was damaged or forged' || wrong 'no rank says why'
 ! says encrypted 'has other bytes' || wrong 'changed bytes are a result'
 # Connections may be made anew, unless what was changed has been acknowledged.
-TUTTI_ENCRYPT=on TUTTI_RECONNECT_MS=20000 attack again 90
-! grep -q '^0 of' "$work/again.altered" || wrong 'nothing was changed'
-! says again 'has other bytes' || wrong 'changed bytes are a result'
+TUTTI_ENCRYPT=on TUTTI_RECONNECT_MS=20000 attack repaired 90
+! grep -q '^0 of' "$work/repaired.altered" || wrong 'nothing was changed'
+! says repaired 'has other bytes' || wrong 'changed bytes are a result'
 echo passed
