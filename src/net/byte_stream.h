@@ -36,6 +36,7 @@ class ByteStream {
   // streams. After an error the connection must be closed.
   Status encrypt(const TrafficSecrets& secrets);
   [[nodiscard]] bool encrypted() const { return kernel_encrypts_ || records_ != nullptr; }
+  [[nodiscard]] bool kernel_encrypts() const { return kernel_encrypts_; }
 
   // As send(2) and recv(2), which never wait here and raise no signal: the number of bytes, or -1 and errno. If send()
   // takes fewer than all bytes, the next call must continue with the byte behind those.

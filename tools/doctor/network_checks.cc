@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "join/peer_info.h"
+#include "net/acceptor.h"
+#include "net/dial.h"
 #include "net/socket.h"
 #include "os/clock.h"
 
@@ -44,6 +46,35 @@ std::string why_chosen(const net::Address& address, const Settings& settings) {
 // If a resource of this process is exhausted, a change of the network does not help.
 std::string fix(const Status& why, const std::string& otherwise) {
   return why.is_exhaustion() ? "raise the limit that is named there" : otherwise;
+}
+
+// A connection of this process to itself, authenticated and encrypted.
+Result<net::ByteStream> encrypted_connection(std::int64_t patience_ms) {
+  net::Secret secret{};
+  if (Status s = net::random_bytes(secret.data(), secret.size()); !s.is_ok()) return s;
+  Result<UniqueFd> listener = net::listen_tcp(0, 0);
+  if (!listener.is_ok()) return listener.status();
+  const Result<net::Address> bound = net::local_address(listener->get());
+  if (!bound.is_ok()) return bound.status();
+  const Result<net::Address> loopback = net::parse_address("127.0.0.1:0");
+  if (!loopback.is_ok()) return loopback.status();
+  net::Acceptor acceptor(secret, {net::Purpose::kLink, 0, 0, 1, 0, Encryption::kOn});
+  acceptor.add_listener(std::move(*listener), false);
+  net::Dial dial({loopback.value().with_port(bound.value().port())}, secret, {net::Purpose::kLink, 1, 0, 1}, 0);
+  std::vector<net::Authenticated> accepted;
+  const Deadline deadline = Deadline::after_ms(patience_ms);
+  while (!dial.done() || accepted.empty()) {
+    if (deadline.passed()) return Status::timeout(dial.trouble());
+    net::PollSet set;
+    set.clear(100);
+    acceptor.prepare(&set);
+    if (!dial.done()) dial.prepare(&set);
+    if (Status s = set.wait(); !s.is_ok()) return s;
+    acceptor.process(set);
+    if (!dial.done()) dial.process(set);
+    for (net::Authenticated& one : acceptor.take()) accepted.push_back(std::move(one));
+  }
+  return dial.take();
 }
 
 }  // namespace
@@ -138,6 +169,27 @@ Check check_port(const net::Address& own, const Settings& settings, std::int64_t
           ""};
 }
 
+Check check_encryption(const Settings& settings, std::int64_t patience_ms) {
+  const std::string what = "encryption";
+  if (settings.encrypt == Encryption::kOff) {
+    return {Verdict::kOk, what, "TCP connections are not encrypted (TUTTI_ENCRYPT=on encrypts them)", ""};
+  }
+  Result<net::ByteStream> connection = encrypted_connection(patience_ms);
+  if (!connection.is_ok() || !connection->encrypted()) {
+    return {Verdict::kFail, what, fmt::format("no encrypted connection to itself: {}", connection.status().message()),
+            "install libssl 3, or unset TUTTI_ENCRYPT"};
+  }
+  const bool kernel = connection->kernel_encrypts();
+  const bool all = settings.encrypt == Encryption::kOn;
+  return {
+      Verdict::kOk, what,
+      fmt::format("{} (TLS 1.3), by {}; {}",
+                  all ? "all TCP connections" : "TCP connections that leave the networks of this host",
+                  kernel ? "the kernel" : "this process, because the kernel's module tls is not there (modprobe tls)",
+                  all ? "RDMA is not used" : "RDMA only within these networks"),
+      ""};
+}
+
 Checks check_network(const Settings& settings) {
   const Result<std::vector<net::Address>> own = net::interface_addresses(settings.interface);
   const std::string name = host_name();
@@ -145,6 +197,7 @@ Checks check_network(const Settings& settings) {
   checks.push_back(
       check_host_name(name, net::resolve(name, 0), own.is_ok() ? own.value() : std::vector<net::Address>()));
   if (own.is_ok()) checks.push_back(check_port(own.value().front(), settings, kPatienceMs));
+  checks.push_back(check_encryption(settings, kPatienceMs));
   return checks;
 }
 

@@ -21,6 +21,8 @@ Check check_host_name(const std::string& name, const Result<std::vector<net::Add
 Check check_interface(const Result<std::vector<net::Address>>& own, const Settings& settings);
 // Whether a port can be listened on and reached at that address, within `patience_ms`.
 Check check_port(const net::Address& own, const Settings& settings, std::int64_t patience_ms);
+// Which connections are encrypted, and whether that works here, within `patience_ms`.
+Check check_encryption(const Settings& settings, std::int64_t patience_ms);
 
 // All of them.
 Checks check_network(const Settings& settings);

@@ -36,6 +36,9 @@ says 2 '0' "$tutti" doctor -n 0
 says 0 '^2 ranks can run on this host$' "$tutti" doctor -n 2
 says 0 '^ok    shared memory: memfd_create\(2\) works' "$tutti" doctor
 says 0 '^ok    TCP port: .* was bound and connected to' "$tutti" doctor
+says 0 '^ok    encryption: TCP connections are not encrypted' "$tutti" doctor
+says 0 '^ok    encryption: all TCP connections \(TLS 1\.3\), by .*RDMA is not used' env TUTTI_ENCRYPT=on "$tutti" doctor
+says 0 '^ok    encryption: TCP connections that leave the networks' env TUTTI_ENCRYPT=wan "$tutti" doctor
 says 0 '^ok    topology: ' "$tutti" doctor
 says 0 '^ok    wall clock: ' "$tutti" doctor
 says 0 '"format": "tutti doctor"' "$tutti" doctor --json -n 2
