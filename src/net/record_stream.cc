@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -27,11 +28,16 @@ Result<std::unique_ptr<RecordStream>> RecordStream::make(const TrafficSecrets& s
   return std::make_unique<RecordStream>(std::move(*sealer), std::move(*opener));
 }
 
-void RecordStream::Memory::grow(std::size_t size, std::size_t kept) {
-  auto bytes = std::make_unique_for_overwrite<std::byte[]>(size);
+bool RecordStream::Memory::grow(std::size_t size, std::size_t kept) noexcept {
+  std::unique_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[size]);
+  if (bytes == nullptr) {
+    errno = ENOBUFS;
+    return false;
+  }
   if (kept != 0) std::memcpy(bytes.get(), bytes_.get(), kept);
   bytes_ = std::move(bytes);
   size_ = size;
+  return true;
 }
 
 // ---- Sending --------------------------------------------------------------------------------------
@@ -48,13 +54,16 @@ bool RecordStream::flush(int socket) {
 bool RecordStream::seal(const std::byte* head, std::size_t head_bytes, const std::byte* payload, std::size_t n) {
   const std::size_t records = (head_bytes + n + kMostRecordPayload - 1) / kMostRecordPayload;
   const std::size_t most = head_bytes + n + records * (kRecordOverhead + kKeyUpdateBytes);
-  if (out_.size() < most) out_.grow(most, 0);
+  if (out_.size() < most && !out_.grow(most, 0)) return false;
   sent_ = out_end_ = 0;
   std::size_t end = 0;
   while (head_bytes + n > 0) {
     const std::size_t rest = std::min(n, kMostRecordPayload - head_bytes);
     Result<std::size_t> made = sealer_.seal({head, head_bytes}, {payload, rest}, out_.data() + end);
-    if (!made.is_ok()) return false;
+    if (!made.is_ok()) {
+      errno = EBADMSG;
+      return false;
+    }
     end += *made;
     payload += rest;
     n -= rest;
@@ -67,22 +76,22 @@ bool RecordStream::seal(const std::byte* head, std::size_t head_bytes, const std
 ssize_t RecordStream::send(int socket, const std::byte* head, std::size_t head_bytes, const std::byte* payload,
                            std::size_t n) {
   if (!flush(socket)) return -1;
-  std::size_t taken = std::exchange(owes_, false) ? 1 : 0;
+  if (head_bytes + n == 0) return 0;
+  std::size_t taken = owes_ ? 1 : 0;
   while (taken < head_bytes + n) {
     const std::size_t of_head = std::min(taken, head_bytes);
     const std::size_t rest_of_head = head_bytes - of_head;
     const std::size_t of_payload = taken - of_head;
     const std::size_t batch = std::min(n - of_payload, kBatchBytes - rest_of_head);
-    if (!seal(head + of_head, rest_of_head, payload + of_payload, batch)) {
-      errno = EBADMSG;
-      return -1;
-    }
+    // The first batch is the longest: so later ones need no memory.
+    if (!seal(head + of_head, rest_of_head, payload + of_payload, batch)) return -1;
     taken += rest_of_head + batch;
-    if (flush(socket)) continue;
-    owes_ = true;
+    owes_ = !flush(socket);
+    if (!owes_) continue;
     if (--taken == 0) return -1;
-    break;
+    return static_cast<ssize_t>(taken);
   }
+  owes_ = false;
   return static_cast<ssize_t>(taken);
 }
 
@@ -124,7 +133,7 @@ std::size_t RecordStream::take_plain(std::byte* destination, std::size_t n) {
   return size;
 }
 
-void RecordStream::make_room() {
+bool RecordStream::make_room() {
   if (sealed_ == end_) sealed_ = end_ = 0;
   std::size_t wanted = std::max(in_.size(), kFirstBytes);
   if (end_ - sealed_ >= kRecordHeaderBytes) {
@@ -136,18 +145,18 @@ void RecordStream::make_room() {
     sealed_ = 0;
   }
   plain_ = plain_end_ = 0;
-  if (in_.size() < wanted) in_.grow(wanted, end_);
+  return in_.size() >= wanted || in_.grow(wanted, end_);
 }
 
 // REQUIRES: no decrypted bytes are left, and no whole record.
 ssize_t RecordStream::fill(int socket) {
-  make_room();
+  if (!make_room()) return -1;
   const std::size_t room = in_.size() - end_;
   const ssize_t got = os::kernel().recv(socket, in_.data() + end_, room);
   filled_ = got == static_cast<ssize_t>(room);
   if (got <= 0) return got;
   end_ += static_cast<std::size_t>(got);
-  if (filled_ && in_.size() < kMostBytes) in_.grow(std::min(2 * in_.size(), kMostBytes), end_);
+  if (filled_ && in_.size() < kMostBytes) (void)in_.grow(std::min(2 * in_.size(), kMostBytes), end_);
   return got;
 }
 

@@ -23,7 +23,8 @@ class RecordStream {
   static Result<std::unique_ptr<RecordStream>> make(const TrafficSecrets& secrets);
   RecordStream(RecordSealer sealer, RecordOpener opener) : sealer_(std::move(sealer)), opener_(std::move(opener)) {}
 
-  // As those of ByteStream, over `socket`. A damaged or forged record is EBADMSG, from then on at every call.
+  // As those of ByteStream, over `socket`. A damaged or forged record is EBADMSG, from then on at every call; without
+  // memory, ENOBUFS.
   ssize_t send(int socket, const std::byte* head, std::size_t head_bytes, const std::byte* payload, std::size_t n);
   ssize_t recv(int socket, std::byte* destination, std::size_t n, std::byte* behind, std::size_t more);
   // Whether recv() has bytes although the socket may have none.
@@ -34,6 +35,7 @@ class RecordStream {
  private:
   // False, and errno: some are left.
   bool flush(int socket);
+  // False, and errno.
   bool seal(const std::byte* head, std::size_t head_bytes, const std::byte* payload, std::size_t n);
   // The length of the record that begins at sealed_, if all of it is there; else 0.
   [[nodiscard]] std::size_t whole_record() const;
@@ -41,15 +43,15 @@ class RecordStream {
   bool open(std::byte* destination, std::size_t room, std::size_t* got);
   std::size_t take_plain(std::byte* destination, std::size_t n);
   ssize_t fill(int socket);
-  void make_room();
+  bool make_room();
 
   // Bytes that are not set to zero as it grows.
   class Memory {
    public:
     [[nodiscard]] std::byte* data() const { return bytes_.get(); }
     [[nodiscard]] std::size_t size() const { return size_; }
-    // Keeps the first `kept` bytes.
-    void grow(std::size_t size, std::size_t kept);
+    // Keeps the first `kept` bytes. False: there is no memory, and nothing has changed.
+    bool grow(std::size_t size, std::size_t kept) noexcept;
 
    private:
     std::unique_ptr<std::byte[]> bytes_;
